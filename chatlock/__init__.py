@@ -1,0 +1,1 @@
+"""One turn per conversation thread."""

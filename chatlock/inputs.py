@@ -1,0 +1,146 @@
+"""Limits on every input, and the two derivations that must be injective: canonical JSON and the hash of a key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from chatlock.errors import InvalidInput, MissingTenant
+
+ID_BYTES_MAX = 200
+PAYLOAD_BYTES_MAX = 256 * 1024
+REPLY_BYTES_MAX = 1024 * 1024
+DEPTH_MAX = 64
+INTEGER_MAX = 2**53
+
+
+@dataclass(frozen=True)
+class Key:
+    """The unit that is serialized: (tenant, thread), both from trusted code, compared bytewise."""
+
+    tenant: str
+    thread: str
+
+
+def checked_id(value: object, name: str) -> str:
+    """`value` if it is 1 to 200 bytes of UTF-8 without control characters or lone surrogates, else InvalidInput."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"bad_{name}", f"{name} must be a str, not {type(value).__name__}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(f"bad_{name}", f"{name} has a lone surrogate") from None
+    if not 1 <= size <= ID_BYTES_MAX:
+        raise InvalidInput(f"bad_{name}", f"{name} must be 1 to {ID_BYTES_MAX} bytes of UTF-8, not {size}")
+    if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
+        raise InvalidInput(f"bad_{name}", f"{name} has a control character")
+    return value
+
+
+def checked_key(tenant: str | None, thread: object) -> Key:
+    """The key of a thread; MissingTenant without a tenant."""
+    if tenant is None:
+        raise MissingTenant
+    return Key(checked_id(tenant, "tenant"), checked_id(thread, "thread"))
+
+
+def checked_ms(value: object, name: str, *, least: int = 0) -> int:
+    """`value` if it is a whole number of milliseconds between `least` and 2**53."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(f"bad_{name}", f"{name} must be an int of milliseconds, not {type(value).__name__}")
+    if not least <= value <= INTEGER_MAX:
+        raise InvalidInput(f"bad_{name}", f"{name} must be between {least} and 2**53")
+    return value
+
+
+def _check_text(text: str, what: str) -> None:
+    if "\0" in text:
+        raise InvalidInput("bad_text", f"{what} has a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("bad_text", f"{what} has a lone surrogate") from None
+
+
+def _check_leaf(value: object, what: str) -> None:
+    if isinstance(value, str):
+        _check_text(value, what)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidInput("bad_number", f"{what} has NaN or an infinity")
+    elif isinstance(value, int):
+        if abs(value) > INTEGER_MAX:
+            raise InvalidInput("bad_number", f"{what} has an integer beyond 2**53")
+    elif value is not None:
+        raise InvalidInput("not_json", f"{what} has a {type(value).__name__}, which JSON cannot carry")
+
+
+def _check_tree(value: object, what: str, nodes_max: int) -> None:
+    todo: list[tuple[object, int]] = [(value, 1)]
+    nodes = 0
+    while todo:
+        node, depth = todo.pop()
+        nodes += 1
+        if nodes > nodes_max:  # a node takes a byte or more; shared references could else grow without bound
+            raise InvalidInput("too_large", f"{what} has more than {nodes_max} values")
+        if isinstance(node, dict | list | tuple) and depth > DEPTH_MAX:
+            raise InvalidInput("too_deep", f"{what} is nested deeper than {DEPTH_MAX}")
+        if isinstance(node, dict):
+            for name, item in node.items():
+                if not isinstance(name, str):
+                    raise InvalidInput("not_json", f"{what} has a key that is a {type(name).__name__}, not a str")
+                _check_text(name, what)
+                todo.append((item, depth + 1))
+        elif isinstance(node, list | tuple):
+            todo.extend((item, depth + 1) for item in node)
+        else:
+            _check_leaf(node, what)
+
+
+def canonical_json(value: object, what: str, bytes_max: int) -> str:
+    """`value` as canonical JSON (sorted keys, no spaces) within `bytes_max`, or InvalidInput before anything is written."""
+    _check_tree(value, what, bytes_max)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    size = len(text.encode())
+    if size > bytes_max:
+        raise InvalidInput("too_large", f"{what} is {size} bytes of JSON; the limit is {bytes_max}")
+    return text
+
+
+def payload_json(payload: object) -> tuple[str, str]:
+    """A message's payload as canonical JSON, and its sha256."""
+    text = canonical_json(payload, "payload", PAYLOAD_BYTES_MAX)
+    return text, hashlib.sha256(text.encode()).hexdigest()
+
+
+def reply_json(reply: object) -> str:
+    """A turn's reply as canonical JSON."""
+    return canonical_json(reply, "reply", REPLY_BYTES_MAX)
+
+
+def from_json(text: str | None) -> Any:
+    """The value of stored JSON; None for none."""
+    return None if text is None else json.loads(text)
+
+
+def digest(*parts: str | int) -> str:
+    """An injective hash of `parts`: each goes in with its length, so no two sequences run together."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = str(part).encode()
+        h.update(f"{len(data)}:".encode() + data)
+    return h.hexdigest()
+
+
+def key_hash(key: Key) -> str:
+    """The name of a thread in job ids, channels and lock names: 64 hex digits, one per (tenant, thread)."""
+    return digest(key.tenant, key.thread)
+
+
+def new_id() -> str:
+    """A fresh unique id."""
+    return uuid.uuid4().hex

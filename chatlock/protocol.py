@@ -1,0 +1,308 @@
+"""THE state machine: states, events, transitions, policies, outcomes, invariants.
+
+Standard library only.  The diagram in docs/state-machine.md and the list of conformance cases are generated from
+TRANSITIONS; ops carry the machine out in SQL, and decide by the pure functions at the end of this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+
+class Status(StrEnum):
+    """A thread's status.  ABSENT is no row; a deleted thread keeps a tombstone row with its token."""
+
+    ABSENT = "absent"
+    IDLE = "idle"
+    RUNNING = "running"
+    PARKED = "parked"
+    DELETED = "deleted"
+
+
+class TurnState(StrEnum):
+    """A turn's state; every one but RUNNING is final."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    RELEASED = "released"
+    RECLAIMED = "reclaimed"
+    GAVE_UP = "gave_up"
+
+
+class Disposition(StrEnum):
+    """A message's disposition; every one but PENDING is final."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    SUPERSEDED = "superseded"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    DEAD = "dead"
+    DELETED = "deleted"
+
+
+class Event(StrEnum):
+    """What can be asked of a thread.  Each is one database transaction, judged by the rows it returns."""
+
+    SUBMIT = "submit"
+    RECREATE = "recreate"
+    CLAIM = "claim"
+    FETCH = "fetch"
+    HEARTBEAT = "heartbeat"
+    FENCE = "fence"
+    SESSION = "session"
+    FINISH = "finish"
+    HAND_OFF = "hand_off"
+    FAIL = "fail"
+    RELEASE = "release"
+    RECLAIM = "reclaim"
+    FREE = "free"
+    CANCEL = "cancel"
+    PARK = "park"
+    RESUME = "resume"
+    DELETE = "delete"
+
+
+class Transition(NamedTuple):
+    """One edge: while the guard holds, `event` takes a thread from `source` to `target`, by `op` in chatlock/ops."""
+
+    source: Status
+    event: Event
+    target: Status
+    guard: str
+    op: str
+
+
+_A, _I, _R, _P, _D = Status.ABSENT, Status.IDLE, Status.RUNNING, Status.PARKED, Status.DELETED
+_MINE = "incarnation and token are the caller's"
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition(_A, Event.SUBMIT, _I, "the row is inserted once, whoever comes first", "submit"),
+    Transition(_I, Event.SUBMIT, _I, "new message_id: seq = last_seq + 1", "submit"),
+    Transition(_R, Event.SUBMIT, _R, "new message_id: seq = last_seq + 1", "submit"),
+    Transition(_P, Event.SUBMIT, _P, "new message_id: seq = last_seq + 1", "submit"),
+    Transition(_D, Event.RECREATE, _I, "asked for: incarnation + 1, token + 1", "submit"),
+    Transition(_I, Event.CLAIM, _R, "token is the one read, last_seq > done_seq, may start now", "claim"),
+    Transition(_R, Event.FETCH, _R, _MINE, "fetch"),
+    Transition(_R, Event.HEARTBEAT, _R, f"{_MINE}, the window has not passed", "heartbeat"),
+    Transition(_R, Event.FENCE, _R, _MINE, "fence"),
+    Transition(_R, Event.SESSION, _R, _MINE, "session"),
+    Transition(_R, Event.FINISH, _I, f"{_MINE}, done_seq < upto <= fetched_seq", "finish"),
+    Transition(_R, Event.HAND_OFF, _R, f"{_MINE}, messages are left: token + 1, new claim_id", "finish"),
+    Transition(_R, Event.FAIL, _I, f"{_MINE}; attempts = max: its oldest message is dead", "fail"),
+    Transition(_R, Event.FAIL, _P, f"{_MINE}; stalls = max", "fail"),
+    Transition(_R, Event.RELEASE, _I, "claim_id is the caller's; uncharged", "release"),
+    Transition(_R, Event.RECLAIM, _I, "expires_at passed, token and beat as observed twice: token + 1, charged", "reclaim"),
+    Transition(_R, Event.RECLAIM, _P, "the same, and stalls = max", "reclaim"),
+    Transition(_R, Event.FREE, _I, "token is the named one, and stale or forced: token + 1, uncharged", "free"),
+    Transition(_I, Event.CANCEL, _I, "the message is pending", "cancel"),
+    Transition(_R, Event.CANCEL, _R, "the message is pending and above greatest(fetched_seq, done_seq + 1)", "cancel"),
+    Transition(_P, Event.CANCEL, _P, "the message is pending", "cancel"),
+    Transition(_I, Event.PARK, _P, "always", "park"),
+    Transition(_R, Event.PARK, _P, "token is the named one: token + 1, released uncharged", "park"),
+    Transition(_P, Event.RESUME, _I, "attempts, stalls and backoff are cleared", "resume"),
+    Transition(_I, Event.DELETE, _D, "token + 1; pending messages become deleted", "delete"),
+    Transition(_R, Event.DELETE, _D, "token + 1; the turn is released", "delete"),
+    Transition(_P, Event.DELETE, _D, "token + 1; pending messages become deleted", "delete"),
+)
+
+
+def targets(source: Status, event: Event) -> frozenset[Status]:
+    """Where `event` may take a thread from `source`; empty: refused, and no row changes."""
+    return frozenset(t.target for t in TRANSITIONS if (t.source, t.event) == (source, event))
+
+
+def conformance_cases() -> list[tuple[Status, Event, frozenset[Status]]]:
+    """Every (status, event) pair, legal and illegal, with the statuses it may lead to."""
+    return [(source, event, targets(source, event)) for source in Status for event in Event]
+
+
+class Policy(NamedTuple):
+    """What a message does when a turn is running or messages are pending; submit applies the row."""
+
+    store_while_running: bool
+    text: str
+
+
+POLICIES: dict[str, Policy] = {
+    "enqueue": Policy(True, "stored behind what is pending; a later turn, or the running one by a fetch, takes it"),
+    "reject": Policy(False, "refused with Busy and not stored while a turn runs or messages are pending"),
+}
+PolicyName = Literal["enqueue", "reject"]
+
+INVARIANTS: dict[str, str] = {
+    "S": "done_seq <= fetched_seq <= last_seq; running <=> claim_id and expires_at are set <=> one running turn",
+    "T": "the token strictly increases over claims, reclaims, deletions and incarnations",
+    "R": "each seq <= done_seq is resolved: by exactly one done or gave_up turn, or by a disposition without a turn",
+    "H": "unless running, done_seq = last_seq or message done_seq + 1 is pending; holes = resolved above done_seq",
+    "D": "an idle thread with last_seq > done_seq has a due row, due_at no later than it may start",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a caller is told.  A value, never an exception; `seq` is None where nothing is stored."""
+
+    message_id: str
+    seq: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered(Outcome):
+    """This very call ran the turn that answered the message.  The only outcome whose reply is to be shown or sent."""
+
+    reply: Any
+    turn: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlreadyAnswered(Outcome):
+    """The turn that fetched the message committed; another caller ran it and has sent this same reply."""
+
+    reply: Any
+    turn: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queued(Outcome):
+    """Stored and pending.  position: messages ahead of it; 0 = being answered now, by `turn`.  eta_ms: None = unknown."""
+
+    position: int
+    eta_ms: int | None = None
+    turn: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Busy(Outcome):
+    """Not stored (policy reject): a turn runs or messages are pending.  since_ms: age of the claim."""
+
+    holder: str | None
+    since_ms: int | None
+    eta_ms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Superseded(Outcome):
+    """A newer message took its place."""
+
+    by: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancelled(Outcome):
+    """Resolved on request before a turn fetched it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expired(Outcome):
+    """Resolved by its own time limit before a turn fetched it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dead(Outcome):
+    """Given up after its own attempts; redrive sends it again as a new message."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parked(Outcome):
+    """Stored and pending in a thread that is out of automatic service until someone resumes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gone(Outcome):
+    """The thread was deleted; submit with recreate=True starts its next incarnation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotFound(Outcome):
+    """No such message in this tenant's thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict(Outcome):
+    """The same message_id is stored with another payload; nothing was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused(Outcome):
+    """Refused in the thread's present state; nothing was written.  reason: a word; state: the status."""
+
+    reason: str
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unknown(Outcome):
+    """The result of a commit cannot be read back now: ask again with the same message_id."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the protocol; times in milliseconds of the database clock."""
+
+    beat_ms: int = 3_000
+    lease_ms: int = 10_000
+    sweep_ms: int = 1_000
+    backoff_ms: int = 1_000
+    backoff_max_ms: int = 60_000
+    attempts_max: int = 5
+    stalls_max: int = 20
+    batch_max: int = 100
+    hand_offs_max: int = 20
+    mid_fetches_max: int = 20
+    window_margin: int = 3
+    window_floor_ms: int = 60_000
+    window_cap_ms: int = 7_200_000
+    window_default_ms: int = 600_000
+    window_runs_min: int = 10
+    window_days: int = 7
+
+    def window_ms(self, longest_ms: int | None, runs: int) -> int:
+        """The window in force: margin x the longest observed run, within floor and cap; the default before there is history."""
+        if longest_ms is None or runs < self.window_runs_min:
+            return self.window_default_ms
+        return max(self.window_floor_ms, min(self.window_cap_ms, self.window_margin * longest_ms))
+
+
+class Charge(NamedTuple):
+    """How a turn that ends without an answer is charged."""
+
+    attempts: int
+    stalls: int
+    delay_ms: int
+    head_dead: bool
+    parked: bool
+
+
+UNCHARGED = Charge(0, 0, 0, False, False)
+
+
+def charge(limits: Limits, attempts: int, stalls: int, *, received: bool, jitter: float) -> Charge:
+    """One attempt if the turn had messages in hand, else one stall.  jitter in 0.5..1 scales the backoff.
+
+    The maximum of attempts makes the oldest message dead and starts its successor afresh; of stalls, parks the thread.
+    """
+    attempts, stalls = (attempts + 1, stalls) if received else (attempts, stalls + 1)
+    if attempts >= limits.attempts_max:
+        return Charge(0, 0, 0, True, False)
+    if stalls >= limits.stalls_max:
+        return Charge(attempts, stalls, 0, False, True)
+    doublings = min(attempts + stalls - 1, 30)
+    delay = min(limits.backoff_max_ms, limits.backoff_ms << doublings)
+    return Charge(attempts, stalls, int(delay * jitter), False, False)
+
+
+def starts_at(not_before: int, quiet_until: int, now: int, backoff_max_ms: int) -> int:
+    """When an idle thread may start.  A backoff further off than the maximum means that the clock stepped: it counts as due."""
+    backoff = not_before if not_before <= now + backoff_max_ms else 0
+    return max(backoff, quiet_until)
+
+
+def received(*, fetched_seq: int, done_seq: int, beat: int, attempts: int, stalls: int) -> bool:
+    """Whether a reclaimed turn surely had messages in hand: a first fetch that rode in the claim is no proof of receipt."""
+    return fetched_seq > done_seq and (attempts + stalls > 0 or beat > 0)
