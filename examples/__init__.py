@@ -1,0 +1,1 @@
+"""Programs that use chatlock as an application would."""

@@ -1,0 +1,198 @@
+"""Write the generated documents: docs/state-machine.md and docs/sql/.
+
+    python -m tools.docs            write them
+    python -m tools.docs --check    compare instead: print a diff and exit 1 when one is out of step
+
+Either way every statement must name the tenant, unless OVER_ALL_TENANTS says why it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.dialects import postgresql, sqlite
+
+from chatlock import protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from enum import StrEnum
+
+    from sqlalchemy import ClauseElement, Dialect
+
+    Statement = ClauseElement | Mapping[str, str]
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+DIALECTS: dict[str, Dialect] = {
+    "sqlite": sqlite.dialect(paramstyle="named"),
+    "postgresql": postgresql.dialect(paramstyle="named"),
+}
+
+OVER_ALL_TENANTS: dict[str, str] = {}
+"""Statements that serve every tenant at once, each with its reason."""
+
+_NAMES_TENANT = re.compile(
+    r"\btenant\s*=\s*(:|%|\?|\$|\w+\.tenant\b)"  # compared with a value, or joined to a row that was
+    r"|INSERT INTO \w+\s*\([^)]*\btenant\b",
+    re.IGNORECASE,
+)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    lines = [list(header), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines)
+
+
+def diagram() -> str:
+    """The edges between statuses as Mermaid; events that join the same two statuses share an arrow."""
+    arrows: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for edge in protocol.TRANSITIONS:
+        source = "[*]" if edge.source is protocol.Status.ABSENT else edge.source.value
+        arrows[source, edge.target.value].append(edge.event.value)
+    lines = [f"    {s} --> {t}: {', '.join(events)}" for (s, t), events in arrows.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def _described(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+def words(kind: type[StrEnum]) -> str:
+    """The members of an enumeration, in order."""
+    return " · ".join(f"`{member.value}`" for member in kind)
+
+
+def _outcomes() -> list[type[protocol.Outcome]]:
+    return protocol.Outcome.__subclasses__()
+
+
+def state_machine() -> str:
+    """docs/state-machine.md: everything in it comes from chatlock/protocol.py."""
+    refused = sum(not targets for _, _, targets in protocol.conformance_cases())
+    legal = len(protocol.conformance_cases()) - refused
+    sections = [
+        "# The state machine",
+        "<!-- Generated from chatlock/protocol.py by `python -m tools.docs`; edit that file instead. -->",
+        "Each arrow is one database transaction. It locks the thread's row, tests its guard and is judged by the rows "
+        "that it changed: where the guard does not hold, nothing is written.",
+        diagram(),
+        "## Edges",
+        table(
+            ("status", "event", "next status", "guard", "op"),
+            (
+                (e.source.value, e.event.value, e.target.value, e.guard, f"`ops/{e.op}.py`")
+                for e in protocol.TRANSITIONS
+            ),
+        ),
+        f"Of the {refused + legal} pairs of a status and an event {legal} are legal; the other {refused} are refused, "
+        "and the test suite tries every one of them.",
+        "## How a turn ends",
+        _described(protocol.TurnState),
+        words(protocol.TurnState),
+        "## What becomes of a message",
+        _described(protocol.Disposition),
+        words(protocol.Disposition),
+        "## What a caller is told",
+        table(("outcome", "meaning"), ((o.__name__, _described(o)) for o in _outcomes())),
+        "## Policies",
+        table(("policy", "what a message does"), ((n, p.text) for n, p in protocol.POLICIES.items())),
+        "## Invariants",
+        "Constraints carry them where SQL can say them; `chat.verify()` checks all of them on a live database.",
+        table(("", "holds in every committed state"), protocol.INVARIANTS.items()),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def compiled(statement: Statement, dialect: str) -> str | None:
+    """The statement's text for a dialect; None where it exists for the other one alone."""
+    if isinstance(statement, dict):
+        return statement.get(dialect)
+    return str(statement.compile(dialect=DIALECTS[dialect]))
+
+
+def tidy(sql: str) -> str:
+    """No trailing space, no indent in common, one closing semicolon."""
+    lines = [line.rstrip() for line in sql.strip().rstrip(";").splitlines()]
+    return "\n".join(line for line in lines if line) + ";"
+
+
+def sql_files(statements: Iterable[tuple[str, Statement]]) -> dict[str, str]:
+    """The files of docs/sql/, one per op (what stands before the dot of a name) and dialect."""
+    parts: dict[str, list[str]] = defaultdict(list)
+    for name, statement in statements:
+        for dialect in DIALECTS:
+            if text := compiled(statement, dialect):
+                parts[f"{name.split('.')[0]}.{dialect}.sql"].append(f"-- {name}\n{tidy(text)}\n")
+    return {file: "\n".join(texts) for file, texts in sorted(parts.items())}
+
+
+def tenant_faults(statements: Iterable[tuple[str, Statement]]) -> list[str]:
+    """Statements that miss the tenant without a reason, and reasons that no statement needs."""
+    without = {
+        name
+        for name, statement in statements
+        for dialect in DIALECTS
+        if (text := compiled(statement, dialect)) and not _NAMES_TENANT.search(text)
+    }
+    return [f"{name} does not name the tenant" for name in sorted(without - OVER_ALL_TENANTS.keys())] + [
+        f"{name} is listed in OVER_ALL_TENANTS, but names the tenant or is gone"
+        for name in sorted(OVER_ALL_TENANTS.keys() - without)
+    ]
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file with its text."""
+    from chatlock.ops import catalog
+
+    files = {DOCS / "state-machine.md": state_machine()}
+    return files | {DOCS / "sql" / name: text for name, text in sql_files(catalog()).items()}
+
+
+def differences(files: Mapping[Path, str]) -> list[str]:
+    """What `write` would change, as unified diffs."""
+    found = []
+    for path in sorted(files.keys() | set((DOCS / "sql").glob("*.sql"))):
+        old = path.read_text() if path.exists() else ""
+        name = path.relative_to(DOCS.parent).as_posix()
+        found += difflib.unified_diff(
+            old.splitlines(), files.get(path, "").splitlines(), f"{name} (committed)", f"{name} (generated)", lineterm=""
+        )
+    return found
+
+
+def write(files: Mapping[Path, str]) -> None:
+    """Bring docs/ in step, and remove SQL files whose op is gone."""
+    for stale in set((DOCS / "sql").glob("*.sql")) - files.keys():
+        stale.unlink()
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Exit status: 0 when all is well, 1 with the reasons on standard output."""
+    from chatlock.ops import catalog
+
+    parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    check = parser.parse_args(args).check
+    faults = tenant_faults(catalog())
+    files = generated()
+    if check:
+        faults += differences(files)
+    else:
+        write(files)
+    print("\n".join(faults) or f"{len(files)} generated files are {'in step' if check else 'written'}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
