@@ -1,9 +1,10 @@
 """Write the generated documents: docs/state-machine.md and docs/sql/.
 
     python -m tools.docs            write them
+    python -m tools.docs --sql      write docs/sql/ alone
     python -m tools.docs --check    compare instead: print a diff and exit 1 when one is out of step
 
-Either way every statement must name the tenant, unless OVER_ALL_TENANTS says why it does not.
+Every statement must name the tenant, unless OVER_ALL_TENANTS says why it does not.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sqlalchemy import ClauseElement
 from sqlalchemy.dialects import postgresql, sqlite
 
 from chatlock import protocol
+from chatlock.dialects import PerDialect
+from chatlock.ops import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from enum import StrEnum
 
-    from sqlalchemy import ClauseElement, Dialect
+    from sqlalchemy import Dialect
 
-    Statement = ClauseElement | Mapping[str, str]
+    Statement = ClauseElement | PerDialect | Mapping[str, str]
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DIALECTS: dict[str, Dialect] = {
@@ -38,7 +42,8 @@ OVER_ALL_TENANTS: dict[str, str] = {}
 """Statements that serve every tenant at once, each with its reason."""
 
 _NAMES_TENANT = re.compile(
-    r"\btenant\s*=\s*(:|%|\?|\$|\w+\.tenant\b)"  # compared with a value, or joined to a row that was
+    r"\btenant\s*=\s*[:%?$]"  # compared with a value; a join to another row's tenant is not enough
+    r"|\((\w+\.)?tenant\b[^)]*\)\s+IN\b"
     r"|INSERT INTO \w+\s*\([^)]*\btenant\b",
     re.IGNORECASE,
 )
@@ -48,11 +53,13 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     lines = [list(header), *map(list, rows)]
     lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+    )
 
 
 def diagram() -> str:
-    """The edges between statuses as Mermaid; events that join the same two statuses share an arrow."""
+    """The edges between statuses as Mermaid; events between the same two share an arrow."""
     arrows: dict[tuple[str, str], list[str]] = defaultdict(list)
     for edge in protocol.TRANSITIONS:
         source = "[*]" if edge.source is protocol.Status.ABSENT else edge.source.value
@@ -80,9 +87,9 @@ def state_machine() -> str:
     legal = len(protocol.conformance_cases()) - refused
     sections = [
         "# The state machine",
-        "<!-- Generated from chatlock/protocol.py by `python -m tools.docs`; edit that file instead. -->",
-        "Each arrow is one database transaction. It locks the thread's row, tests its guard and is judged by the rows "
-        "that it changed: where the guard does not hold, nothing is written.",
+        "<!-- Generated from chatlock/protocol.py by `python -m tools.docs`: edit that file. -->",
+        "Each arrow is one database transaction. It locks the thread's row, tests its guard and is "
+        "judged by the rows that it changed: where the guard does not hold, nothing is written.",
         diagram(),
         "## Edges",
         table(
@@ -92,8 +99,8 @@ def state_machine() -> str:
                 for e in protocol.TRANSITIONS
             ),
         ),
-        f"Of the {refused + legal} pairs of a status and an event {legal} are legal; the other {refused} are refused, "
-        "and the test suite tries every one of them.",
+        f"Of the {refused + legal} pairs of a status and an event {legal} are legal; the other "
+        f"{refused} are refused, and the test suite tries every one of them.",
         "## How a turn ends",
         _described(protocol.TurnState),
         words(protocol.TurnState),
@@ -103,9 +110,12 @@ def state_machine() -> str:
         "## What a caller is told",
         table(("outcome", "meaning"), ((o.__name__, _described(o)) for o in _outcomes())),
         "## Policies",
-        table(("policy", "what a message does"), ((n, p.text) for n, p in protocol.POLICIES.items())),
+        table(
+            ("policy", "what a message does"), ((n, p.text) for n, p in protocol.POLICIES.items())
+        ),
         "## Invariants",
-        "Constraints carry them where SQL can say them; `chat.verify()` checks all of them on a live database.",
+        "Constraints carry them where SQL can say them; `chat.verify()` checks all of them on a "
+        "live database.",
         table(("", "holds in every committed state"), protocol.INVARIANTS.items()),
     ]
     return "\n\n".join(sections) + "\n"
@@ -113,9 +123,11 @@ def state_machine() -> str:
 
 def compiled(statement: Statement, dialect: str) -> str | None:
     """The statement's text for a dialect; None where it exists for the other one alone."""
-    if isinstance(statement, dict):
-        return statement.get(dialect)
-    return str(statement.compile(dialect=DIALECTS[dialect]))
+    if isinstance(statement, PerDialect):
+        return compiled(statement._asdict()[dialect], dialect)
+    if isinstance(statement, ClauseElement):
+        return str(statement.compile(dialect=DIALECTS[dialect]))
+    return statement.get(dialect)
 
 
 def tidy(sql: str) -> str:
@@ -142,28 +154,32 @@ def tenant_faults(statements: Iterable[tuple[str, Statement]]) -> list[str]:
         for dialect in DIALECTS
         if (text := compiled(statement, dialect)) and not _NAMES_TENANT.search(text)
     }
-    return [f"{name} does not name the tenant" for name in sorted(without - OVER_ALL_TENANTS.keys())] + [
+    return [
+        f"{name} does not name the tenant" for name in sorted(without - OVER_ALL_TENANTS.keys())
+    ] + [
         f"{name} is listed in OVER_ALL_TENANTS, but names the tenant or is gone"
         for name in sorted(OVER_ALL_TENANTS.keys() - without)
     ]
 
 
-def generated() -> dict[Path, str]:
+def generated(statements: Iterable[tuple[str, Statement]]) -> dict[Path, str]:
     """Every generated file with its text."""
-    from chatlock.ops import catalog
-
-    files = {DOCS / "state-machine.md": state_machine()}
-    return files | {DOCS / "sql" / name: text for name, text in sql_files(catalog()).items()}
+    files = {DOCS / "sql" / name: text for name, text in sql_files(statements).items()}
+    return files | {DOCS / "state-machine.md": state_machine()}
 
 
 def differences(files: Mapping[Path, str]) -> list[str]:
     """What `write` would change, as unified diffs."""
-    found = []
+    found: list[str] = []
     for path in sorted(files.keys() | set((DOCS / "sql").glob("*.sql"))):
         old = path.read_text() if path.exists() else ""
         name = path.relative_to(DOCS.parent).as_posix()
         found += difflib.unified_diff(
-            old.splitlines(), files.get(path, "").splitlines(), f"{name} (committed)", f"{name} (generated)", lineterm=""
+            old.splitlines(),
+            files.get(path, "").splitlines(),
+            f"{name} (committed)",
+            f"{name} (generated)",
+            lineterm="",
         )
     return found
 
@@ -179,18 +195,21 @@ def write(files: Mapping[Path, str]) -> None:
 
 def main(args: list[str] | None = None) -> int:
     """Exit status: 0 when all is well, 1 with the reasons on standard output."""
-    from chatlock.ops import catalog
-
-    parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(prog="python -m tools.docs")
+    parser.add_argument("--sql", action="store_true", help="docs/sql/ alone")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    check = parser.parse_args(args).check
-    faults = tenant_faults(catalog())
-    files = generated()
-    if check:
+    options = parser.parse_args(args)
+    statements = list(catalog())
+    faults = tenant_faults(statements)
+    files = generated(statements)
+    if options.sql:
+        del files[DOCS / "state-machine.md"]
+    if options.check:
         faults += differences(files)
     else:
         write(files)
-    print("\n".join(faults) or f"{len(files)} generated files are {'in step' if check else 'written'}")
+    state = "in step" if options.check else "written"
+    print("\n".join(faults) or f"{len(files)} generated files are {state}")
     return 1 if faults else 0
 
 

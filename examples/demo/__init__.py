@@ -1,1 +1,1 @@
-"""Replays when real people wrote, first into an agent without chatlock and then into the same agent with it."""
+"""Replays when real people wrote: into an agent alone, then into the same agent with chatlock."""

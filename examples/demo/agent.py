@@ -1,4 +1,4 @@
-"""A scripted agent: it reads a history, thinks for 20 seconds, and writes the history back with its reply."""
+"""A scripted agent: it reads a history, thinks for 20 seconds, and writes it back with a reply."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Histories:
 
 
 class Agent:
-    """Answers every message that its view of the history shows open.  The same code runs in both passes."""
+    """Answers every message that is open in the history it read.  Both passes run this code."""
 
     def __init__(self, histories: Histories, speed: float) -> None:
         self._histories = histories
@@ -74,7 +74,9 @@ class Agent:
         """Read, think, write."""
         began_s = self.now_s()
         history = self._histories.read(thread)
-        history += tuple(Entry(message_id) for message_id in new if Entry(message_id) not in history)
+        history += tuple(
+            Entry(message_id) for message_id in new if Entry(message_id) not in history
+        )
         self._histories.write(thread, history)
         answered = {message_id for entry in history for message_id in entry.answers} - set(new)
         is_open = [e.entry_id for e in history if not e.answers and e.entry_id not in answered]

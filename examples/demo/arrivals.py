@@ -1,4 +1,4 @@
-"""The recorded arrival times, and how often a person writes again before an agent could have answered."""
+"""The recorded arrival times, and how soon people write again."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ def recorded() -> dict[str, list[Arrival]]:
         for row in csv.DictReader(file):
             log = row["log"]
             message_id = f"{log}-{len(logs[log])}"
-            logs[log].append(Arrival(int(row["offset_s"]), log, row["thread"], message_id, int(row["chars"])))
+            logs[log].append(
+                Arrival(int(row["offset_s"]), log, row["thread"], message_id, int(row["chars"]))
+            )
     return logs
 
 
 def replayed(per_log: int | None = None) -> list[Arrival]:
-    """The first `per_log` messages of every log, all logs side by side; a pause of more than a minute is cut to one."""
+    """The first `per_log` messages of every log, side by side; longer pauses cut to a minute."""
     arrivals = []
     for log in recorded().values():
         at_s, previous_s = 0, log[0].at_s

