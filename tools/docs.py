@@ -1,7 +1,6 @@
 """Write the generated documents: docs/state-machine.md and docs/sql/.
 
     python -m tools.docs            write them
-    python -m tools.docs --sql      write docs/sql/ alone
     python -m tools.docs --check    compare instead: print a diff and exit 1 when one is out of step
 
 Every statement must name the tenant, unless OVER_ALL_TENANTS says why it does not.
@@ -196,19 +195,16 @@ def write(files: Mapping[Path, str]) -> None:
 def main(args: list[str] | None = None) -> int:
     """Exit status: 0 when all is well, 1 with the reasons on standard output."""
     parser = argparse.ArgumentParser(prog="python -m tools.docs")
-    parser.add_argument("--sql", action="store_true", help="docs/sql/ alone")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    options = parser.parse_args(args)
+    check = parser.parse_args(args).check
     statements = list(catalog())
     faults = tenant_faults(statements)
     files = generated(statements)
-    if options.sql:
-        del files[DOCS / "state-machine.md"]
-    if options.check:
+    if check:
         faults += differences(files)
     else:
         write(files)
-    state = "in step" if options.check else "written"
+    state = "in step" if check else "written"
     print("\n".join(faults) or f"{len(files)} generated files are {state}")
     return 1 if faults else 0
 

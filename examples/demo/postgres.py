@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the length of a `with`: a child process, its data in a temporary place."""
+"""A PostgreSQL server for the length of a `with`: a child process, its data in a temp folder."""
 
 from __future__ import annotations
 
