@@ -1,0 +1,218 @@
+"""Every difference between PostgreSQL and SQLite: engine, clocks, transactions, insert-or-ignore, the meaning of errors.
+
+Connections are in autocommit; a locked transaction is opened and ended by the explicit text below, so that the two hot
+statements and everything else share one pool.  The hot statements themselves stand in ops/hot.py.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, Engine, Executable, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.sql.functions import FunctionElement
+
+from chatlock.errors import InvalidInput, StoreUnavailable
+
+BEGIN = {"postgresql": "BEGIN ISOLATION LEVEL READ COMMITTED", "sqlite": "BEGIN IMMEDIATE"}
+BEGIN_SNAPSHOT = {"postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "sqlite": "BEGIN"}
+SQLITE_LEAST = (3, 35, 0)
+
+# statistics taken on empty tables otherwise make the prepared statements scan; the timeouts bound a stopped process
+PG_SESSION = (
+    "SET enable_seqscan = off; SET default_transaction_isolation = 'read committed'; "
+    "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'"
+)
+
+WALL_PG = "(extract(epoch FROM clock_timestamp())*1000)::bigint"
+STABLE_PG = "(extract(epoch FROM statement_timestamp())*1000)::bigint"
+CLOCK_SQLITE = "CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)"  # unixepoch('subsec') needs 3.42
+
+
+class wall_ms(FunctionElement[int]):
+    """The database's clock in milliseconds, read when the row is written: in SET and VALUES, after the lock."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+class stable_ms(FunctionElement[int]):
+    """The database's clock in milliseconds, one value per statement: in WHERE, where an index can serve it."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+class least(FunctionElement[int]):
+    """The smaller of two values."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+class greatest(FunctionElement[int]):
+    """The larger of two values."""
+
+    inherit_cache = True
+    type = BigInteger()
+
+
+@compiles(wall_ms, "postgresql")
+def _wall_pg(element: Any, compiler: Any, **kw: Any) -> str:
+    return WALL_PG
+
+
+@compiles(stable_ms, "postgresql")
+def _stable_pg(element: Any, compiler: Any, **kw: Any) -> str:
+    return STABLE_PG
+
+
+@compiles(wall_ms, "sqlite")
+@compiles(stable_ms, "sqlite")
+def _clock_sqlite(element: Any, compiler: Any, **kw: Any) -> str:
+    return CLOCK_SQLITE
+
+
+def _renamed(element: type[FunctionElement[int]], dialect: str, name: str) -> None:
+    def render(element: Any, compiler: Any, **kw: Any) -> str:
+        return f"{name}({compiler.process(element.clauses, **kw)})"
+
+    compiles(element, dialect)(render)
+
+
+for _dialect, _least, _greatest in (("postgresql", "least", "greatest"), ("sqlite", "min", "max")):
+    _renamed(least, _dialect, _least)
+    _renamed(greatest, _dialect, _greatest)
+
+
+class PerDialect(NamedTuple):
+    """One statement in the two spellings that SQLAlchemy keeps apart (INSERT .. ON CONFLICT)."""
+
+    postgresql: Executable
+    sqlite: Executable
+
+    def on(self, conn: Connection) -> Executable:
+        """The spelling for this connection."""
+        return self.postgresql if conn.dialect.name == "postgresql" else self.sqlite
+
+
+def per_dialect(build: Callable[[Any], Executable]) -> PerDialect:
+    """`build` called with each dialect's `insert`."""
+    return PerDialect(build(postgresql.insert), build(sqlite.insert))
+
+
+class Fault(StrEnum):
+    """What a driver's error means for the operation that met it."""
+
+    RETRY = "retry"
+    DISCONNECT = "disconnect"
+    FULL = "full"
+    READ_ONLY = "read_only"
+    NO_SCHEMA = "no_schema"
+    CONSTRAINT = "constraint"
+    STALE_SNAPSHOT = "stale_snapshot"
+    OTHER = "other"
+
+
+_PG_FAULTS = {
+    "40001": Fault.RETRY, "40P01": Fault.RETRY, "55P03": Fault.RETRY,
+    "53100": Fault.FULL, "53200": Fault.FULL, "25006": Fault.READ_ONLY, "42501": Fault.READ_ONLY,
+    "42P01": Fault.NO_SCHEMA, "3F000": Fault.NO_SCHEMA, "42703": Fault.NO_SCHEMA,
+    "57P01": Fault.DISCONNECT, "57P02": Fault.DISCONNECT, "57P03": Fault.DISCONNECT, "25P03": Fault.DISCONNECT,
+    "57P05": Fault.DISCONNECT, "53300": Fault.DISCONNECT,
+}  # fmt: skip
+_SQLITE_FAULTS = {
+    sqlite3.SQLITE_BUSY: Fault.RETRY, sqlite3.SQLITE_LOCKED: Fault.RETRY, sqlite3.SQLITE_FULL: Fault.FULL,
+    sqlite3.SQLITE_READONLY: Fault.READ_ONLY, sqlite3.SQLITE_PERM: Fault.READ_ONLY, sqlite3.SQLITE_CANTOPEN: Fault.DISCONNECT,
+    sqlite3.SQLITE_IOERR: Fault.DISCONNECT, sqlite3.SQLITE_CONSTRAINT: Fault.CONSTRAINT,
+}  # fmt: skip
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Classifies by SQLSTATE or SQLite result code, never by text (SQLite's missing table has no code of its own)."""
+    orig = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if isinstance(orig, sqlite3.Error):
+        code = getattr(orig, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_BUSY_SNAPSHOT:
+            return Fault.STALE_SNAPSHOT
+        if code == sqlite3.SQLITE_ERROR and str(orig).startswith("no such "):
+            return Fault.NO_SCHEMA
+        return _SQLITE_FAULTS.get(code & 0xFF, Fault.OTHER) if code is not None else Fault.OTHER
+    state = getattr(orig, "sqlstate", None)
+    if state is not None:
+        if state.startswith("08"):
+            return Fault.DISCONNECT
+        if state.startswith("23"):
+            return Fault.CONSTRAINT
+        return _PG_FAULTS.get(state, Fault.OTHER)
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return Fault.DISCONNECT
+    return Fault.DISCONNECT if type(orig).__name__ in ("OperationalError", "InterfaceError") else Fault.OTHER
+
+
+def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
+    """The sync URL behind what the caller gave; InvalidInput for a database that chatlock cannot stand on."""
+    if isinstance(source, Engine | AsyncEngine):
+        url = source.url
+    else:
+        try:
+            url = make_url(source)
+        except ArgumentError:
+            raise InvalidInput("bad_url", "the database URL cannot be parsed; its form is dialect://user@host/name") from None
+    backend = url.get_backend_name()
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise InvalidInput("bad_url", f"chatlock runs on postgresql and sqlite, not on {backend!r}")
+    if not url.database or url.database == ":memory:" or "mode=memory" in url.database or url.query.get("mode") == "memory":
+        raise InvalidInput("bad_url", "an in-memory SQLite database has one connection only; give a file: sqlite:///chat.db")
+    return url.set(drivername="sqlite")
+
+
+def make_engine(
+    source: str | URL | Engine | AsyncEngine, *, pool_size: int = 5, pooler: str | None = None, pooled: bool = True
+) -> Engine:
+    """An engine with a pool of its own, in autocommit.  pooler="transaction": nothing that needs a session is used."""
+    url = checked_url(source)
+    arguments: dict[str, Any] = {"poolclass": NullPool}
+    if pooled:
+        arguments = {"poolclass": QueuePool, "pool_size": pool_size, "max_overflow": 0, "pool_timeout": 60}
+    connect_args: dict[str, Any] = {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else {}
+    if pooler == "transaction":
+        connect_args["prepare_threshold"] = None
+    try:
+        engine = create_engine(
+            url, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, connect_args=connect_args, hide_parameters=True, **arguments
+        )
+    except (NoSuchModuleError, ModuleNotFoundError):
+        raise StoreUnavailable("PostgreSQL needs psycopg: pip install 'chatlock[postgres]'") from None
+    if url.get_backend_name() == "sqlite":
+        event.listen(engine, "connect", _open_sqlite)
+    elif pooler != "transaction":
+        event.listen(engine, "connect", _open_postgresql)
+    return engine
+
+
+def _open_sqlite(connection: Any, record: Any) -> None:
+    if sqlite3.sqlite_version_info < SQLITE_LEAST:
+        raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: chatlock needs 3.35 or newer")
+    cursor = connection.cursor()
+    mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode != "wal":  # the switch ignores any busy timeout: the executor retries the whole operation
+        mode = cursor.execute("PRAGMA journal_mode=wal").fetchone()[0]
+    if mode != "wal":
+        raise StoreUnavailable("this SQLite file cannot be switched to WAL; put it on a local disk where the folder is writable")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
+
+
+def _open_postgresql(connection: Any, record: Any) -> None:
+    connection.execute(PG_SESSION)

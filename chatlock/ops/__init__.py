@@ -1,0 +1,34 @@
+"""The operations: plain functions of a SQLAlchemy Connection, a file per verb.  Each is one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatlock.ops import (
+    audit,
+    base,
+    claim,
+    due,
+    fence,
+    fetch,
+    finish,
+    heartbeat,
+    hot,
+    inspect,
+    operate,
+    purge,
+    submit,
+    unanswered,
+    verify,
+    windows,
+)
+
+__all__ = [
+    "audit", "base", "catalog", "claim", "due", "fence", "fetch", "finish", "heartbeat", "hot", "inspect", "operate", "purge",
+    "submit", "unanswered", "verify", "windows",
+]  # fmt: skip
+
+
+def catalog() -> list[tuple[str, Any]]:
+    """Every statement of chatlock with its name, for docs/sql and for tests."""
+    return sorted(base.CATALOG.items())

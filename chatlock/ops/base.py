@@ -1,0 +1,174 @@
+"""What every operation stands on: named statements, the locked thread row, a claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import CursorResult, and_, bindparam, select
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import PerDialect, wall_ms
+from chatlock.errors import ClaimLost
+from chatlock.inputs import Key
+from chatlock.protocol import Status, starts_at
+from chatlock.schema import messages, threads, turns
+
+S = TypeVar("S")
+
+CATALOG: dict[str, Any] = {}
+
+
+def named(name: str, statement: S) -> S:
+    """Registers a statement under its name: in logs, traces, docs/sql and pause points."""
+    if name in CATALOG:
+        raise ValueError(f"two statements are named {name}")
+    CATALOG[name] = statement
+    return statement
+
+
+def b(name: str) -> Any:
+    """A bind parameter; the prefix keeps it apart from column names, which SET and VALUES reserve."""
+    return bindparam(f"b_{name}")
+
+
+def run(conn: Connection, statement: Any, key: Key | None = None, **values: Any) -> CursorResult[Any]:
+    """Executes a catalogued statement."""
+    if isinstance(statement, PerDialect):
+        statement = statement.on(conn)
+    bound = {f"b_{name}": value for name, value in values.items()}
+    if key is not None:
+        bound |= {"b_tenant": key.tenant, "b_thread": key.thread}
+    return conn.execute(statement, bound)
+
+
+def of_thread(table: Any) -> Any:
+    """The rows of one thread, in any incarnation."""
+    return and_(table.c.tenant == b("tenant"), table.c.thread_id == b("thread"))
+
+
+def of_incarnation(table: Any) -> Any:
+    """The rows of one incarnation of one thread."""
+    return and_(of_thread(table), table.c.incarnation == b("incarnation"))
+
+
+@dataclass(frozen=True)
+class ThreadRow:
+    """The locked row, with the database's clock read after the lock."""
+
+    incarnation: int
+    agent: str
+    status: str
+    token: int
+    claim_id: str | None
+    owner: str | None
+    claimed_at: int | None
+    expires_at: int | None
+    beat: int
+    last_seq: int
+    fetched_seq: int
+    done_seq: int
+    holes: int
+    attempts: int
+    stalls: int
+    not_before: int
+    quiet_until: int
+    priority: int
+    now: int
+
+    @property
+    def pending(self) -> bool:
+        """Whether a message waits for a turn (or is in one)."""
+        return self.last_seq > self.done_seq
+
+    def starts_at(self, backoff_max_ms: int) -> int:
+        """When the thread may start, if idle."""
+        return starts_at(self.not_before, self.quiet_until, self.now, backoff_max_ms)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A granted claim.  from_seq is done_seq at the claim; fresh: no attempt or stall was charged before it."""
+
+    key: Key
+    incarnation: int
+    token: int
+    claim_id: str
+    from_seq: int
+    agent: str
+    lease_ms: int
+    window_ms: int
+    fresh: bool = True
+    previous_incomplete: bool = False
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as a turn holds it.  payload is the JSON value; received_at in ms of the database clock."""
+
+    seq: int
+    message_id: str
+    payload: Any
+    received_at: int
+    redrive_of: str | None = None
+
+
+_COLUMNS = [threads.c[name] for name in ThreadRow.__dataclass_fields__ if name != "now"]
+
+
+def _lock(skip_locked: bool) -> Any:
+    locked = select(*_COLUMNS).where(of_thread(threads)).with_for_update(key_share=True, skip_locked=skip_locked).cte("locked")
+    return select(*locked.c, wall_ms())
+
+
+LOCK = named("thread.lock", _lock(skip_locked=False))
+LOCK_SKIP = named("thread.lock_or_skip", _lock(skip_locked=True))
+
+TURN_STATE = named(
+    "turn.state",
+    select(turns.c.state, turns.c.claim_id, turns.c.error).where(of_incarnation(turns), turns.c.token == b("token")),
+)
+FIRST_PENDING = named(
+    "messages.first_pending",
+    select(messages.c.seq)
+    .where(of_incarnation(messages), messages.c.seq > b("done"), messages.c.disposition == "pending")
+    .order_by(messages.c.seq)
+    .limit(1),
+)
+
+
+def lock(conn: Connection, key: Key, *, skip_locked: bool = False) -> ThreadRow | None:
+    """The first statement of every transaction on a thread.  None: no row (or, with skip_locked, someone has it)."""
+    row = run(conn, LOCK_SKIP if skip_locked else LOCK, key).one_or_none()
+    return None if row is None else ThreadRow(*row)
+
+
+def holds(row: ThreadRow | None, claim: Claim) -> bool:
+    """Whether the locked row is still under this claim."""
+    return row is not None and (row.incarnation, row.token, row.status) == (claim.incarnation, claim.token, Status.RUNNING)
+
+
+def mine(conn: Connection, claim: Claim) -> ThreadRow:
+    """Locks the row.  Raises ClaimLost unless it is still under this claim."""
+    row = lock(conn, claim.key)
+    if row is None or not holds(row, claim):
+        raise ClaimLost
+    return row
+
+
+def turn_state(conn: Connection, claim: Claim) -> str | None:
+    """The state of the claim's turn, read by its token.  Used wherever the result of a commit is unknown."""
+    row = run(conn, TURN_STATE, claim.key, incarnation=claim.incarnation, token=claim.token).one_or_none()
+    return None if row is None or row.claim_id != claim.claim_id else str(row.state)
+
+
+def resolved_prefix(conn: Connection, key: Key, row: ThreadRow, done: int, holes: int) -> tuple[int, int]:
+    """done_seq moved over the resolved messages that follow it, and the holes that are left.
+
+    Scanned after the lock, in its own statement, and only if there are holes.
+    """
+    if not holes:
+        return done, 0
+    first = run(conn, FIRST_PENDING, key, incarnation=row.incarnation, done=done).scalar_one_or_none()
+    moved = row.last_seq if first is None else first - 1
+    return moved, holes - (moved - done)

@@ -1,0 +1,182 @@
+"""claim: an idle thread with pending messages becomes running under a new token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import wall_ms
+from chatlock.inputs import Key
+from chatlock.ops.base import Claim, Message, ThreadRow, b, lock, named, of_incarnation, of_thread, run
+from chatlock.ops.due import drop_due
+from chatlock.ops.fetch import take_batch
+from chatlock.protocol import Limits, Status
+from chatlock.schema import threads, turns
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a caller asks for: claim_id is made before the attempt, so that it can be released whatever happens."""
+
+    claim_id: str
+    owner: str
+    lease_ms: int
+    window_ms: int
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A claim and, where the first fetch rode in its transaction, the messages."""
+
+    claim: Claim
+    messages: tuple[Message, ...] = field(default=())
+
+
+CLAIM = named(
+    "claim.update",
+    update(threads)
+    .where(
+        of_thread(threads),
+        threads.c.incarnation == b("incarnation"),
+        threads.c.token == b("token"),
+        threads.c.status == "idle",
+        threads.c.last_seq > threads.c.done_seq,
+    )
+    .values(
+        status="running",
+        token=threads.c.token + 1,
+        claim_id=b("claim_id"),
+        owner=b("owner"),
+        claimed_at=wall_ms(),
+        window_ends_at=wall_ms() + b("window"),
+        expires_at=wall_ms() + b("life"),
+        lease_ms=b("lease"),
+        beat=0,
+        fetched_seq=threads.c.done_seq,
+        cancel_token=None,
+    )
+    .returning(threads.c.token),
+)
+START_TURN = named(
+    "turn.insert",
+    insert(turns).values(
+        tenant=b("tenant"),
+        thread_id=b("thread"),
+        incarnation=b("incarnation"),
+        token=b("token"),
+        claim_id=b("claim_id"),
+        owner=b("owner"),
+        agent=b("agent"),
+        from_seq=b("from_seq"),
+        state="running",
+        started_at=wall_ms(),
+    ),
+)
+# done_seq moves only when a turn over that head resolves it: an earlier turn from the same place did not complete
+LAST_FROM_SEQ = named(
+    "turn.last_from_seq",
+    select(turns.c.from_seq).where(of_incarnation(turns), turns.c.token < b("token")).order_by(turns.c.token.desc()).limit(1),
+)
+
+
+def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None) -> Claim | None:
+    """Claims the locked thread.
+
+    Guard: idle, something pending, may start now and, for a waiter, done_seq < its seq.  None: not granted.
+    """
+    if row.status != Status.IDLE or not row.pending or row.starts_at(request.limits.backoff_max_ms) > row.now:
+        return None
+    if seq is not None and row.done_seq >= seq:
+        return None
+    granted = run(
+        conn,
+        CLAIM,
+        key,
+        incarnation=row.incarnation,
+        token=row.token,
+        claim_id=request.claim_id,
+        owner=request.owner,
+        window=request.window_ms,
+        lease=request.lease_ms,
+        life=min(request.lease_ms, request.window_ms),
+    ).all()
+    if len(granted) != 1:
+        return None
+    token = int(granted[0][0])
+    earlier = run(conn, LAST_FROM_SEQ, key, incarnation=row.incarnation, token=token).scalar_one_or_none()
+    run(
+        conn,
+        START_TURN,
+        key,
+        incarnation=row.incarnation,
+        token=token,
+        claim_id=request.claim_id,
+        owner=request.owner,
+        agent=row.agent,
+        from_seq=row.done_seq,
+    )
+    return Claim(
+        key=key,
+        incarnation=row.incarnation,
+        token=token,
+        claim_id=request.claim_id,
+        from_seq=row.done_seq,
+        agent=row.agent,
+        lease_ms=request.lease_ms,
+        window_ms=request.window_ms,
+        fresh=row.attempts == 0 and row.stalls == 0,
+        previous_incomplete=earlier == row.done_seq,
+    )
+
+
+def claim_and_fetch(conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None) -> Granted | None:
+    """claim_locked, with the first fetch in the same transaction unless something was charged before.
+
+    After a charge the fetch is a transaction of its own, because it is then the proof of receipt.
+    """
+    claim = claim_locked(conn, key, row, request, seq)
+    if claim is None:
+        return None
+    if not claim.fresh:
+        return Granted(claim)
+    return Granted(claim, take_batch(conn, claim, row, after=row.done_seq, fetched=row.done_seq, batch_max=request.limits.batch_max))
+
+
+def adopt(row: ThreadRow, key: Key, request: Request) -> Granted | None:
+    """The claim that an earlier attempt with this claim_id won, whose acknowledgement was lost; it fetches for itself."""
+    if row.status != Status.RUNNING or row.claim_id != request.claim_id:
+        return None
+    claim = Claim(
+        key=key,
+        incarnation=row.incarnation,
+        token=row.token,
+        claim_id=request.claim_id,
+        from_seq=row.done_seq,
+        agent=row.agent,
+        lease_ms=request.lease_ms,
+        window_ms=request.window_ms,
+        fresh=row.attempts == 0 and row.stalls == 0,
+    )
+    return Granted(claim)
+
+
+def claim_for(conn: Connection, key: Key, request: Request, incarnation: int, seq: int) -> Granted | None:
+    """A waiter's claim.  Guard: same incarnation, done_seq < seq, and claim_locked's.  Safe to repeat by claim_id."""
+    row = lock(conn, key)
+    if row is None or row.incarnation != incarnation:
+        return None
+    return adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
+
+
+def claim_due(conn: Connection, key: Key, request: Request) -> Granted | None:
+    """The sweep's claim of one due thread.  A row that need not be served is deleted; a locked thread is left alone."""
+    row = lock(conn, key, skip_locked=True)
+    if row is None:
+        return None
+    granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request)
+    if granted or row.status != Status.IDLE or not row.pending:
+        drop_due(conn, key)
+    return granted

@@ -1,0 +1,84 @@
+"""fence and session: what a turn may do in the caller's own transaction, or keep for its thread, under its claim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import delete, select, text, update
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import Fault, fault_of, per_dialect
+from chatlock.errors import ClaimLost, TransactionNotImmediate
+from chatlock.ops.base import Claim, b, mine, named, of_thread, run
+from chatlock.schema import fences, sessions, threads
+
+_held = (
+    of_thread(threads),
+    threads.c.incarnation == b("incarnation"),
+    threads.c.token == b("token"),
+    threads.c.status == "running",
+)
+FENCE_PG = named("fence.lock", select(threads.c.token).where(*_held).with_for_update(key_share=True))
+FENCE_SQLITE = named("fence.touch", update(threads).where(*_held).values(beat=threads.c.beat).returning(threads.c.token))
+BOUND_IDLE = named("fence.bound_idle", text("SET LOCAL idle_in_transaction_session_timeout = '10s'"))
+
+
+def _raise_highest(insert: Any) -> Any:
+    new = insert(fences).values(tenant=b("tenant"), thread_id=b("thread"), resource=b("resource"), highest=b("token"))
+    return new.on_conflict_do_update(
+        index_elements=[fences.c.tenant, fences.c.thread_id, fences.c.resource],
+        set_={"highest": new.excluded.highest},
+        where=fences.c.highest <= new.excluded.highest,
+    ).returning(fences.c.highest)
+
+
+RAISE_HIGHEST = named("fence.raise_highest", per_dialect(_raise_highest))
+KEEP = named(
+    "session.insert",
+    per_dialect(
+        lambda insert: insert(sessions)
+        .values(tenant=b("tenant"), thread_id=b("thread"), name=b("name"), value=b("value"), token=b("token"))
+        .on_conflict_do_nothing()
+    ),
+)
+KEPT = named("session.select", select(sessions.c.value).where(of_thread(sessions), sessions.c.name == b("name")))
+FORGET = named("session.delete", delete(sessions).where(of_thread(sessions)))
+
+
+def fence(conn: Connection, claim: Claim) -> None:
+    """Locks the thread's row in the caller's open transaction until its commit.
+
+    Guard: incarnation, token, running.  Raises ClaimLost, and on SQLite TransactionNotImmediate when the caller's
+    snapshot is too old to take the write lock.  On PostgreSQL the transaction's idle time is bounded to 10 s.
+    """
+    bound = {"incarnation": claim.incarnation, "token": claim.token}
+    if conn.dialect.name == "postgresql":
+        run(conn, BOUND_IDLE)
+        held = run(conn, FENCE_PG, claim.key, **bound).all()
+    else:
+        try:
+            held = run(conn, FENCE_SQLITE, claim.key, **bound).all()
+        except Exception as error:
+            if fault_of(error) is Fault.STALE_SNAPSHOT:
+                raise TransactionNotImmediate from None
+            raise
+    if len(held) != 1:
+        raise ClaimLost
+
+
+def raise_highest(conn: Connection, claim: Claim, resource: str) -> bool:
+    """Notes the claim's token as the highest that `resource` has seen.  False: a newer one was there, nothing was written."""
+    mine(conn, claim)
+    return len(run(conn, RAISE_HIGHEST, claim.key, resource=resource, token=claim.token).all()) == 1
+
+
+def kept_session(conn: Connection, claim: Claim, name: str) -> str | None:
+    """The value retained for this thread under `name`."""
+    return run(conn, KEPT, claim.key, name=name).scalar_one_or_none()
+
+
+def keep_session(conn: Connection, claim: Claim, name: str, value: str) -> str:
+    """Retains `value` if there is none yet, and returns what is retained.  Guard: locked and mine, else ClaimLost."""
+    mine(conn, claim)
+    run(conn, KEEP, claim.key, name=name, value=value, token=claim.token)
+    return str(run(conn, KEPT, claim.key, name=name).scalar_one())

@@ -1,0 +1,130 @@
+"""finish: the turn ends answered, with its reply, in one transaction; with a request it hands off to the next turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import case, update
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import wall_ms
+from chatlock.ops.base import Claim, ThreadRow, b, holds, lock, named, of_incarnation, of_thread, resolved_prefix, run, turn_state
+from chatlock.ops.claim import Granted, Request, claim_and_fetch
+from chatlock.ops.due import put_due
+from chatlock.protocol import TurnState
+from chatlock.schema import messages, threads, turns
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What the worker holds in memory: every pending message above from_seq up to `upto`, `held` of them."""
+
+    claim: Claim
+    upto: int
+    held: int
+    reply: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The commit ended the turn.  left: pending messages remain; granted: the next turn, by hand-off."""
+
+    left: bool
+    granted: Granted | None = None
+
+
+ANSWER = named(
+    "finish.answer",
+    update(messages)
+    .where(
+        of_incarnation(messages),
+        messages.c.seq > b("from_seq"),
+        messages.c.seq <= b("upto"),
+        messages.c.disposition == "pending",
+    )
+    .values(disposition="answered", turn_token=b("token"))
+    .returning(messages.c.seq),
+)
+NO_CLAIM = {"claim_id": None, "owner": None, "claimed_at": None, "expires_at": None, "window_ends_at": None, "lease_ms": None}
+ALL_DONE = named(
+    "finish.thread",
+    update(threads)
+    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.token == b("token"), threads.c.status == "running")
+    .values(
+        status="idle",
+        done_seq=b("done"),
+        holes=b("new_holes"),
+        fetched_seq=case((threads.c.fetched_seq < b("done"), b("done")), else_=threads.c.fetched_seq),
+        attempts=0,
+        stalls=0,
+        not_before=0,
+        cancel_token=None,
+        **NO_CLAIM,
+    )
+    .returning(threads.c.last_seq),
+)
+END_DONE = named(
+    "finish.turn",
+    update(turns)
+    .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
+    .values(state="done", from_seq=b("from_seq"), to_seq=b("upto"), reply=b("reply"), ended_at=wall_ms())
+    .returning(turns.c.token),
+)
+LATE = named(
+    "turn.report_late",
+    update(turns)
+    .where(
+        of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "reclaimed", turns.c.late_ended_at.is_(None)
+    )
+    .values(late_ended_at=wall_ms())
+    .returning(turns.c.token),
+)
+
+
+def finish(conn: Connection, what: Finish, request: Request | None = None) -> Finished | None:
+    """Ends the turn as done and exactly the messages it held as answered.  None: the claim is lost, nothing was written.
+
+    Guard: incarnation, token, running, from_seq < upto <= fetched_seq, and the pending messages of that range are those
+    held.  Safe to repeat: a turn found done by this claim is a success whose acknowledgement was lost.
+    """
+    claim = what.claim
+    row = lock(conn, claim.key)
+    if row is None or not holds(row, claim):
+        done = turn_state(conn, claim) == TurnState.DONE
+        return Finished(left=row is not None and row.pending) if done else None
+    if not claim.from_seq == row.done_seq < what.upto <= row.fetched_seq:
+        return None
+    _resolve(conn, what, row)
+    return _idle_or_next(conn, what, request)
+
+
+def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
+    claim = what.claim
+    bound = {"incarnation": claim.incarnation, "token": claim.token, "from_seq": claim.from_seq, "upto": what.upto}
+    answered = len(run(conn, ANSWER, claim.key, **bound).all())
+    if answered != what.held or answered == 0:
+        raise AssertionError("the pending messages of the range are not those that the turn held")
+    holes = row.holes - (what.upto - claim.from_seq - answered)
+    done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)
+    ended = run(conn, ALL_DONE, claim.key, incarnation=claim.incarnation, token=claim.token, done=done, new_holes=holes).all()
+    closed = run(conn, END_DONE, claim.key, **bound, reply=what.reply).all()
+    if (len(ended), len(closed)) != (1, 1):
+        raise AssertionError("the locked thread changed under its lock")
+
+
+def _idle_or_next(conn: Connection, what: Finish, request: Request | None) -> Finished:
+    key = what.claim.key
+    after = lock(conn, key)
+    if after is None:
+        raise AssertionError("the locked thread vanished under its lock")
+    if not after.pending:
+        return Finished(left=False)
+    granted = claim_and_fetch(conn, key, after, request) if request is not None else None
+    if granted is None:
+        put_due(conn, key, after, max(after.quiet_until, after.now))
+    return Finished(left=True, granted=granted)
+
+
+def report_late(conn: Connection, claim: Claim) -> bool:
+    """Notes that a reclaimed turn reported its end after all: a healthy run that was too slow for its window counts."""
+    return bool(run(conn, LATE, claim.key, incarnation=claim.incarnation, token=claim.token).all())

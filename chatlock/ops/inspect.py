@@ -1,0 +1,158 @@
+"""inspect: what a message's outcome is now, read in one statement without locks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, bindparam, func, or_, select, tuple_
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import stable_ms
+from chatlock.inputs import Key, from_json
+from chatlock.ops.base import b, named, of_thread, run
+from chatlock.protocol import (
+    AlreadyAnswered,
+    Cancelled,
+    Dead,
+    Disposition,
+    Expired,
+    Gone,
+    NotFound,
+    Outcome,
+    Parked,
+    Queued,
+    Status,
+    Superseded,
+)
+from chatlock.schema import messages, threads, turns
+
+_ahead = messages.alias("ahead")
+_position = (
+    select(func.count())
+    .select_from(_ahead)
+    .where(
+        _ahead.c.tenant == messages.c.tenant,
+        _ahead.c.thread_id == messages.c.thread_id,
+        _ahead.c.incarnation == messages.c.incarnation,
+        _ahead.c.seq > threads.c.done_seq,
+        _ahead.c.seq < messages.c.seq,
+        _ahead.c.disposition == "pending",
+    )
+    .scalar_subquery()
+)
+_message_of_thread = and_(
+    messages.c.tenant == threads.c.tenant,
+    messages.c.thread_id == threads.c.thread_id,
+    messages.c.incarnation == threads.c.incarnation,
+)
+_turn_of_message = and_(
+    turns.c.tenant == messages.c.tenant,
+    turns.c.thread_id == messages.c.thread_id,
+    turns.c.incarnation == messages.c.incarnation,
+    turns.c.token == messages.c.turn_token,
+)
+OUTCOME = named(
+    "message.outcome",
+    select(
+        threads.c.status,
+        threads.c.token,
+        threads.c.fetched_seq,
+        messages.c.seq,
+        messages.c.disposition,
+        messages.c.turn_token,
+        turns.c.reply,
+        turns.c.error,
+        _position.label("position"),
+    )
+    .select_from(threads)
+    .outerjoin(messages, and_(_message_of_thread, messages.c.message_id == b("message_id")))
+    .outerjoin(turns, _turn_of_message)
+    .where(of_thread(threads)),
+)
+LOOK = named(
+    "messages.look",
+    select(
+        messages.c.tenant,
+        messages.c.thread_id,
+        messages.c.incarnation,
+        messages.c.seq,
+        messages.c.disposition,
+        threads.c.status,
+        threads.c.done_seq,
+        (threads.c.incarnation == messages.c.incarnation).label("living"),
+        or_(
+            and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
+            threads.c.not_before > stable_ms() + b("backoff_max"),
+        ).label("may_start"),
+    )
+    .join(threads, and_(messages.c.tenant == threads.c.tenant, messages.c.thread_id == threads.c.thread_id))
+    .where(
+        tuple_(messages.c.tenant, messages.c.thread_id, messages.c.incarnation, messages.c.seq).in_(
+            bindparam("b_waited", expanding=True)
+        )
+    ),
+)
+LOOK_MAX = 200
+
+
+def outcome_of(conn: Connection, key: Key, message_id: str) -> Outcome:
+    """The outcome of a message now.  A message of another tenant is NotFound, as one that never existed."""
+    row = run(conn, OUTCOME, key, message_id=message_id).one_or_none()
+    if row is None:
+        return NotFound(message_id=message_id)
+    if row.status == Status.DELETED:
+        return Gone(message_id=message_id, seq=row.seq) if row.seq is not None else NotFound(message_id=message_id)
+    if row.seq is None:
+        return NotFound(message_id=message_id)
+    return _told(row, message_id)
+
+
+def _told(row: Any, message_id: str) -> Outcome:
+    seq = int(row.seq)
+    match row.disposition:
+        case Disposition.ANSWERED:
+            return AlreadyAnswered(message_id=message_id, seq=seq, reply=from_json(row.reply), turn=row.turn_token)
+        case Disposition.DEAD:
+            return Dead(message_id=message_id, seq=seq, reason=row.error or "attempts")
+        case Disposition.SUPERSEDED:
+            return Superseded(message_id=message_id, seq=seq, by=row.turn_token)
+        case Disposition.CANCELLED:
+            return Cancelled(message_id=message_id, seq=seq)
+        case Disposition.EXPIRED:
+            return Expired(message_id=message_id, seq=seq)
+        case Disposition.DELETED:
+            return Gone(message_id=message_id, seq=seq)
+    if row.status == Status.PARKED:
+        return Parked(message_id=message_id, seq=seq)
+    in_turn = row.status == Status.RUNNING and seq <= row.fetched_seq
+    return Queued(
+        message_id=message_id, seq=seq, position=0 if in_turn else row.position, turn=row.token if in_turn else None
+    )
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a waiter's shared look saw.  resolved: ask for the outcome; claimable: try to claim."""
+
+    resolved: bool
+    claimable: bool
+    head: bool
+
+
+Waited = tuple[str, str, int, int]
+"""(tenant, thread, incarnation, seq) of a message that someone waits for."""
+
+
+def look(conn: Connection, waited: Sequence[Waited], backoff_max_ms: int) -> dict[Waited, Look]:
+    """One look for many waiters, at most LOOK_MAX, without locks.  A missing entry is a message that is gone."""
+    seen: dict[Waited, Look] = {}
+    for row in run(conn, LOOK, waited=list(waited), backoff_max=backoff_max_ms):
+        pending = row.disposition == Disposition.PENDING and bool(row.living)
+        seen[(row.tenant, row.thread_id, row.incarnation, row.seq)] = Look(
+            resolved=not pending or row.status in (Status.PARKED, Status.DELETED),
+            claimable=pending and row.status == Status.IDLE and bool(row.may_start),
+            head=row.seq == row.done_seq + 1,
+        )
+    return seen

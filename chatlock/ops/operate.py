@@ -1,0 +1,197 @@
+"""cancel, park, resume, delete, redrive: what callers and operators do to a thread outside a turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import case, select, update
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import wall_ms
+from chatlock.inputs import Key
+from chatlock.ops.audit import Act, write_audit
+from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thread, resolved_prefix, run
+from chatlock.ops.due import drop_due, put_due
+from chatlock.ops.fence import FORGET
+from chatlock.ops.finish import NO_CLAIM
+from chatlock.ops.inspect import outcome_of
+from chatlock.ops.submit import KNOWN
+from chatlock.ops.unanswered import end_unanswered, uncharged
+from chatlock.protocol import Disposition, NotFound, Outcome, Refused, Status, TurnState
+from chatlock.schema import messages, threads, turns
+
+RESOLVE = named(
+    "resolve.message",
+    update(messages)
+    .where(of_incarnation(messages), messages.c.seq == b("seq"), messages.c.disposition == "pending")
+    .values(disposition=b("new_disposition"))
+    .returning(messages.c.seq),
+)
+# a new head starts afresh: counters and backoff belonged to the message that is resolved
+MOVE_PREFIX = named(
+    "resolve.thread",
+    update(threads)
+    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.token == b("token"))
+    .values(
+        done_seq=b("done"),
+        holes=b("new_holes"),
+        fetched_seq=case((threads.c.fetched_seq < b("done"), b("done")), else_=threads.c.fetched_seq),
+        attempts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.attempts),
+        stalls=case((b("done") > threads.c.done_seq, 0), else_=threads.c.stalls),
+        not_before=case((b("done") > threads.c.done_seq, 0), else_=threads.c.not_before),
+    )
+    .returning(threads.c.not_before),
+)
+PARK = named(
+    "park.thread",
+    update(threads).where(of_thread(threads), threads.c.status == "idle").values(status="parked").returning(threads.c.token),
+)
+RESUME = named(
+    "resume.thread",
+    update(threads)
+    .where(of_thread(threads), threads.c.status == "parked")
+    .values(status="idle", attempts=0, stalls=0, not_before=0)
+    .returning(threads.c.token),
+)
+DELETE_THREAD = named(
+    "delete.thread",
+    update(threads)
+    .where(of_thread(threads), threads.c.status != "deleted")
+    .values(status="deleted", token=threads.c.token + 1, awaiting=None, cancel_token=None, **NO_CLAIM)
+    .returning(threads.c.token),
+)
+DELETE_PENDING = named(
+    "delete.messages",
+    update(messages).where(of_incarnation(messages), messages.c.disposition == "pending").values(disposition="deleted"),
+)
+DELETE_TURN = named(
+    "delete.turn",
+    update(turns)
+    .where(of_incarnation(turns), turns.c.state == "running")
+    .values(state="released", error="deleted", ended_at=wall_ms()),
+)
+DEAD_MESSAGE = named(
+    "redrive.dead",
+    select(messages.c.seq, messages.c.disposition, messages.c.payload, messages.c.payload_hash, messages.c.policy, threads.c.agent)
+    .join(
+        threads,
+        (threads.c.tenant == messages.c.tenant)
+        & (threads.c.thread_id == messages.c.thread_id)
+        & (threads.c.incarnation == messages.c.incarnation),
+    )
+    .where(of_thread(messages), messages.c.message_id == b("message_id")),
+)
+
+
+def cancel(conn: Connection, key: Key, message_id: str, backoff_max_ms: int) -> Outcome:
+    """Resolves a pending message as cancelled; any other message tells its present outcome.  Safe to repeat.
+
+    Guard: while a turn runs only a message above greatest(fetched_seq, done_seq + 1), else Refused("in_turn").
+    """
+    row = lock(conn, key)
+    if row is None or row.status == Status.DELETED:
+        return outcome_of(conn, key, message_id)
+    known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=message_id).one_or_none()
+    if known is None:
+        return NotFound(message_id=message_id)
+    if known.disposition == Disposition.PENDING:
+        if row.status == Status.RUNNING and known.seq <= max(row.fetched_seq, row.done_seq + 1):
+            return Refused(message_id=message_id, seq=known.seq, reason="in_turn", state=row.status)
+        resolve(conn, key, row, known.seq, Disposition.CANCELLED, backoff_max_ms)
+    return outcome_of(conn, key, message_id)
+
+
+def resolve(conn: Connection, key: Key, row: ThreadRow, seq: int, disposition: Disposition, backoff_max_ms: int) -> None:
+    """Resolves one pending message without a turn, and moves done_seq over the resolved prefix unless a turn runs.
+
+    Guard: the row is locked and the message may be resolved.
+    """
+    run(conn, RESOLVE, key, incarnation=row.incarnation, seq=seq, new_disposition=disposition).one()
+    done, holes = row.done_seq, row.holes + 1
+    if row.status != Status.RUNNING:
+        done, holes = resolved_prefix(conn, key, row, done, holes)
+    run(conn, MOVE_PREFIX, key, incarnation=row.incarnation, token=row.token, done=done, new_holes=holes).one()
+    if row.status == Status.IDLE and row.last_seq > done:
+        moved = done > row.done_seq
+        put_due(conn, key, row, max(row.quiet_until, row.now) if moved else max(row.starts_at(backoff_max_ms), row.now))
+
+
+@dataclass(frozen=True)
+class Acted:
+    """Whether an operator's act took effect; else why not, and the thread's status."""
+
+    done: bool
+    reason: str
+    state: str
+
+
+def park(conn: Connection, key: Key, token: int | None, act: Act) -> Acted:
+    """Takes the thread out of automatic service.  A running turn must be named: it is released and fenced out (token + 1)."""
+    row = lock(conn, key)
+    if row is None or row.status == Status.DELETED:
+        return Acted(False, "not_found", Status.ABSENT)
+    if row.status == Status.PARKED:
+        return Acted(True, "parked", Status.PARKED)
+    if row.status == Status.RUNNING:
+        if token is None:
+            return Acted(False, "running", row.status)
+        if token != row.token:
+            return Acted(False, "other_turn", row.status)
+        end_unanswered(conn, key, row, state=TurnState.RELEASED, charged=uncharged(row), bump=1, error="parked")
+    run(conn, PARK, key).one()
+    drop_due(conn, key)
+    write_audit(conn, key, row, act)
+    return Acted(True, "parked", Status.PARKED)
+
+
+def resume(conn: Connection, key: Key, act: Act) -> Acted:
+    """Puts a parked thread back into service with its counters and backoff cleared."""
+    row = lock(conn, key)
+    if row is None or row.status == Status.DELETED:
+        return Acted(False, "not_found", Status.ABSENT)
+    if row.status != Status.PARKED:
+        return Acted(False, "not_parked", row.status)
+    run(conn, RESUME, key).one()
+    if row.pending:
+        put_due(conn, key, row, max(row.quiet_until, row.now))
+    write_audit(conn, key, row, act)
+    return Acted(True, "resumed", Status.IDLE)
+
+
+def delete(conn: Connection, key: Key, act: Act) -> Acted:
+    """Deletes the thread: a tombstone keeps its token; a running turn is fenced out; pending messages become deleted."""
+    row = lock(conn, key)
+    if row is None:
+        return Acted(False, "not_found", Status.ABSENT)
+    if row.status == Status.DELETED:
+        return Acted(True, "deleted", Status.DELETED)
+    run(conn, DELETE_TURN, key, incarnation=row.incarnation)
+    run(conn, DELETE_PENDING, key, incarnation=row.incarnation)
+    run(conn, DELETE_THREAD, key).one()
+    run(conn, FORGET, key)
+    drop_due(conn, key)
+    write_audit(conn, key, row, act)
+    return Acted(True, "deleted", Status.DELETED)
+
+
+@dataclass(frozen=True)
+class DeadMessage:
+    """What redrive needs of a dead message."""
+
+    seq: int
+    payload: str
+    payload_hash: str
+    policy: str
+    agent: str
+
+
+def find_dead(conn: Connection, key: Key, message_id: str) -> DeadMessage | Outcome:
+    """The dead message to send again, or the outcome that says why it cannot be."""
+    row = run(conn, DEAD_MESSAGE, key, message_id=message_id).one_or_none()
+    if row is None:
+        return outcome_of(conn, key, message_id)
+    if row.disposition != Disposition.DEAD:
+        return Refused(message_id=message_id, seq=row.seq, reason="not_dead", state=row.disposition)
+    if row.payload is None:
+        return Refused(message_id=message_id, seq=row.seq, reason="purged", state=row.disposition)
+    return DeadMessage(row.seq, row.payload, row.payload_hash, row.policy, row.agent)

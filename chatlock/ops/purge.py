@@ -1,0 +1,101 @@
+"""purge: forget payloads, replies and unanswered turns past the retention horizon, never the ids of a live incarnation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, delete, or_, select, update
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import per_dialect, stable_ms
+from chatlock.inputs import Key
+from chatlock.ops.base import b, lock, named, of_incarnation, of_thread, run
+from chatlock.protocol import Status
+from chatlock.schema import messages, meta, turns
+
+_dead_incarnation = or_(turns.c.incarnation < b("live"), b("deleted") == 1)
+
+WATERMARK = named("purge.watermark", select(meta.c.value).where(meta.c.name == "purged_through"))
+OLD_TURNS = named(
+    "purge.old_turns",
+    select(turns.c.tenant, turns.c.thread_id, turns.c.ended_at)
+    .where(turns.c.ended_at >= b("since"), turns.c.ended_at < stable_ms() - b("age"))
+    .order_by(turns.c.ended_at)
+    .limit(b("limit")),
+)
+FORGET_PAYLOADS = named(
+    "purge.payloads",
+    update(messages)
+    .where(
+        of_incarnation(messages),
+        messages.c.seq <= b("done"),
+        messages.c.received_at < b("horizon"),
+        messages.c.disposition != "pending",
+        messages.c.payload.is_not(None),
+    )
+    .values(payload=None),
+)
+FORGET_REPLIES = named(
+    "purge.replies",
+    update(turns)
+    .where(of_incarnation(turns), turns.c.state == "done", turns.c.ended_at < b("horizon"), turns.c.reply.is_not(None))
+    .values(reply=None),
+)
+DROP_TURNS = named(
+    "purge.turns",
+    delete(turns).where(
+        of_thread(turns),
+        turns.c.ended_at < b("horizon"),
+        or_(turns.c.state.in_(["failed", "released", "reclaimed"]), _dead_incarnation),
+    ),
+)
+DROP_MESSAGES = named(
+    "purge.messages",
+    delete(messages).where(
+        and_(of_thread(messages), messages.c.received_at < b("horizon")),
+        or_(messages.c.incarnation < b("live"), b("deleted") == 1),
+    ),
+)
+
+
+def _mark(insert: Any) -> Any:
+    new = insert(meta).values(name="purged_through", value=b("until"))
+    return new.on_conflict_do_update(index_elements=[meta.c.name], set_={"value": new.excluded.value})
+
+
+MARK = named("purge.mark", per_dialect(_mark))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Threads with turns past the horizon, and the time up to which this batch has seen them."""
+
+    keys: tuple[Key, ...]
+    until: int | None
+
+
+def next_batch(conn: Connection, age_ms: int, limit: int) -> Batch:
+    """The next threads to purge, oldest ends first."""
+    since = run(conn, WATERMARK).scalar_one_or_none() or 0
+    rows = run(conn, OLD_TURNS, since=since, age=age_ms, limit=limit).all()
+    keys = dict.fromkeys(Key(row.tenant, row.thread_id) for row in rows)
+    return Batch(tuple(keys), int(rows[-1].ended_at) + 1 if rows else None)
+
+
+def purge_thread(conn: Connection, key: Key, age_ms: int) -> int:
+    """Forgets what is older than age_ms in one thread; returns the number of rows changed.  Safe to repeat."""
+    row = lock(conn, key)
+    if row is None:
+        return 0
+    bound = {"horizon": row.now - age_ms, "incarnation": row.incarnation}
+    whole = {"horizon": row.now - age_ms, "live": row.incarnation, "deleted": int(row.status == Status.DELETED)}
+    changed = run(conn, FORGET_PAYLOADS, key, **bound, done=row.done_seq).rowcount
+    changed += run(conn, FORGET_REPLIES, key, **bound).rowcount
+    changed += run(conn, DROP_TURNS, key, **whole).rowcount
+    return int(changed + run(conn, DROP_MESSAGES, key, **whole).rowcount)
+
+
+def mark_purged(conn: Connection, until: int) -> None:
+    """Notes how far the purge has come."""
+    run(conn, MARK, until=until)

@@ -1,0 +1,201 @@
+"""submit: store a message, idempotent on its message_id, and try to claim its thread, in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import per_dialect, wall_ms
+from chatlock.inputs import Key
+from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thread, run
+from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
+from chatlock.ops.due import put_due
+from chatlock.ops.inspect import outcome_of
+from chatlock.protocol import POLICIES, Busy, Conflict, Disposition, Gone, Limits, Outcome, Parked, Queued, Status
+from chatlock.schema import messages, threads
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A checked message on its way in: payload is canonical JSON, payload_hash its sha256."""
+
+    key: Key
+    message_id: str
+    payload: str
+    payload_hash: str
+    agent: str
+    policy: str = "enqueue"
+    recreate: bool = False
+    redrive_of: str | None = None
+    trace: str | None = None
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What the commit said: the outcome so far and, if the claim was won, the turn's first messages.
+
+    `incarnation` and `seq` name the stored message; seq is None where nothing is stored.
+    """
+
+    outcome: Outcome
+    incarnation: int = 0
+    seq: int | None = None
+    granted: Granted | None = None
+
+
+INIT = named(
+    "thread.init",
+    per_dialect(
+        lambda insert: insert(threads)
+        .values(tenant=b("tenant"), thread_id=b("thread"), agent=b("agent"), created_at=wall_ms())
+        .on_conflict_do_nothing()
+    ),
+)
+RECREATE = named(
+    "thread.recreate",
+    update(threads)
+    .where(of_thread(threads), threads.c.status == "deleted", threads.c.incarnation == b("incarnation"))
+    .values(
+        status="idle",
+        incarnation=threads.c.incarnation + 1,
+        token=threads.c.token + 1,
+        last_seq=0,
+        fetched_seq=0,
+        done_seq=0,
+        holes=0,
+        attempts=0,
+        stalls=0,
+        not_before=0,
+        quiet_until=0,
+        awaiting=None,
+        created_at=wall_ms(),
+    ),
+)
+KNOWN = named(
+    "messages.known",
+    select(messages.c.seq, messages.c.disposition, messages.c.payload_hash).where(
+        of_incarnation(messages), messages.c.message_id == b("message_id")
+    ),
+)
+STORE = named(
+    "messages.insert",
+    insert(messages).values(
+        tenant=b("tenant"),
+        thread_id=b("thread"),
+        incarnation=b("incarnation"),
+        seq=b("seq"),
+        message_id=b("message_id"),
+        payload=b("payload"),
+        payload_hash=b("payload_hash"),
+        disposition="pending",
+        policy=b("policy"),
+        received_at=wall_ms(),
+        redrive_of=b("redrive_of"),
+        trace=b("trace"),
+    ),
+)
+ADVANCE_LAST = named(
+    "thread.advance_last",
+    update(threads)
+    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.last_seq == b("seq") - 1)
+    .values(last_seq=b("seq"), agent=b("agent"))
+    .returning(threads.c.last_seq),
+)
+
+
+def init_thread(conn: Connection, key: Key, agent: str) -> None:
+    """Inserts the thread's row, whoever comes first.  Safe to repeat."""
+    run(conn, INIT, key, agent=agent)
+
+
+def lock_or_init(conn: Connection, submission: Submission) -> ThreadRow:
+    """The locked row of the thread, created if there is none, and recreated if it was deleted and the caller asked for it."""
+    key = submission.key
+    row = lock(conn, key)
+    if row is None:
+        init_thread(conn, key, submission.agent)
+        row = lock(conn, key)
+    if row is not None and row.status == Status.DELETED and submission.recreate:
+        run(conn, RECREATE, key, incarnation=row.incarnation)
+        row = lock(conn, key)
+    if row is None:
+        raise AssertionError("the thread's row vanished: rows of chatlock_threads are never deleted")
+    return row
+
+
+def _store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRow:
+    seq = row.last_seq + 1
+    run(
+        conn,
+        STORE,
+        submission.key,
+        incarnation=row.incarnation,
+        seq=seq,
+        message_id=submission.message_id,
+        payload=submission.payload,
+        payload_hash=submission.payload_hash,
+        policy=submission.policy,
+        redrive_of=submission.redrive_of,
+        trace=submission.trace,
+    )
+    moved = run(conn, ADVANCE_LAST, submission.key, incarnation=row.incarnation, seq=seq, agent=submission.agent).all()
+    if len(moved) != 1:
+        raise AssertionError("the locked thread changed under its lock")
+    return ThreadRow(**{**row.__dict__, "last_seq": seq, "agent": submission.agent})
+
+
+def queued_or_parked(message_id: str, seq: int, row: ThreadRow) -> Outcome:
+    """What a pending message that did not get its turn is told."""
+    if row.status == Status.PARKED:
+        return Parked(message_id=message_id, seq=seq)
+    in_turn = row.status == Status.RUNNING and row.done_seq < seq <= row.fetched_seq
+    position = 0 if in_turn else max(0, seq - 1 - row.done_seq - row.holes)
+    return Queued(message_id=message_id, seq=seq, position=position, turn=row.token if in_turn else None)
+
+
+def submit(conn: Connection, submission: Submission, request: Request | None, limits: Limits) -> Submitted:
+    """Stores the message and, with a request, tries to claim.
+
+    Guard: the thread's lock; a known message_id gets its present state and no new seq.  Safe to repeat: the claim_id
+    adopts what an attempt with a lost acknowledgement won.
+    """
+    key, message_id = submission.key, submission.message_id
+    row = lock_or_init(conn, submission)
+    if row.status == Status.DELETED:
+        return Submitted(Gone(message_id=message_id))
+    known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=message_id).one_or_none()
+    if known is not None:
+        if known.payload_hash != submission.payload_hash:
+            return Submitted(Conflict(message_id=message_id, seq=known.seq))
+        if known.disposition != Disposition.PENDING:
+            return Submitted(outcome_of(conn, key, message_id), row.incarnation, known.seq)
+        seq = int(known.seq)
+    else:
+        if (row.status == Status.RUNNING or row.pending) and not POLICIES[submission.policy].store_while_running:
+            since = None if row.claimed_at is None or row.status != Status.RUNNING else max(0, row.now - row.claimed_at)
+            return Submitted(Busy(message_id=message_id, holder=row.owner, since_ms=since))
+        row = _store(conn, submission, row)
+        seq = row.last_seq
+    granted = None
+    if request is not None:
+        granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
+    if granted is None and row.status == Status.IDLE:
+        put_due(conn, key, row, max(row.starts_at(limits.backoff_max_ms), row.now))
+    return Submitted(queued_or_parked(message_id, seq, row), row.incarnation, seq, granted)
+
+
+def submission_values(submission: Submission) -> dict[str, Any]:
+    """The submission's columns for the hot statement."""
+    return {
+        "tenant": submission.key.tenant,
+        "thread": submission.key.thread,
+        "message_id": submission.message_id,
+        "payload": submission.payload,
+        "payload_hash": submission.payload_hash,
+        "agent": submission.agent,
+        "policy": submission.policy,
+        "trace": submission.trace,
+    }
