@@ -14,10 +14,11 @@ import re
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ClauseElement
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import psycopg
 
 from chatlock import protocol
 from chatlock.dialects import PerDialect
@@ -27,18 +28,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from enum import StrEnum
 
-    from sqlalchemy import Dialect
-
-    Statement = ClauseElement | PerDialect | Mapping[str, str]
+Statement = Any
+"""A SQLAlchemy statement, one per dialect, or its text per dialect."""
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-DIALECTS: dict[str, Dialect] = {
+DIALECTS: dict[str, Any] = {
     "sqlite": sqlite.dialect(paramstyle="named"),
-    "postgresql": postgresql.dialect(paramstyle="named"),
+    "postgresql": psycopg.dialect(paramstyle="named"),
 }
 
-OVER_ALL_TENANTS: dict[str, str] = {}
-"""Statements that serve every tenant at once, each with its reason."""
+_WINDOWS = "windows belong to agents, which all tenants share"
+_PURGE = "a purge finds old rows of all tenants; what it changes, it changes thread by thread"
+OVER_ALL_TENANTS: dict[str, str] = {
+    "due.list": "the poller serves all tenants",
+    "fence.bound_idle": "bounds the caller's transaction and touches no row",
+    "purge.mark": _PURGE,
+    "purge.old_turns": _PURGE,
+    "purge.watermark": _PURGE,
+    "reclaim.observe": "a sweep observes every running turn",
+    "windows.advance": _WINDOWS,
+    "windows.in_force": _WINDOWS,
+    "windows.observed": _WINDOWS,
+    "windows.record": _WINDOWS,
+    "windows.through": _WINDOWS,
+}
+"""Statements that do not name the tenant, each with its reason."""
+
+ONE_DIALECT = {
+    "fence.bound_idle": "postgresql",
+    "fence.lock": "postgresql",
+    "fence.touch": "sqlite",
+}
+"""Statements that only one database is asked."""
+
+_BINDS = re.compile(r"(?<!:):(?P<name>\w+)(::\w+)?|__\[POSTCOMPILE_(?P<expanding>\w+)\]")
+_BREAKS = re.compile(r" (?=(?:SET|WHERE|AND|VALUES|ON CONFLICT|RETURNING)\b)")
 
 _NAMES_TENANT = re.compile(
     r"\btenant\s*=\s*[:%?$]"  # compared with a value; a join to another row's tenant is not enough
@@ -94,7 +118,7 @@ def state_machine() -> str:
         table(
             ("status", "event", "next status", "guard", "op"),
             (
-                (e.source.value, e.event.value, e.target.value, e.guard, f"`ops/{e.op}.py`")
+                (e.source.value, e.event.value, e.target.value, e.guard, e.op)
                 for e in protocol.TRANSITIONS
             ),
         ),
@@ -120,17 +144,35 @@ def state_machine() -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def compiled(statement: Statement, dialect: str) -> str | None:
-    """The statement's text for a dialect; None where it exists for the other one alone."""
+def compiled(name: str, statement: Statement, dialect: str) -> str | None:
+    """The statement's text for a dialect; None where that database is not asked it."""
+    if ONE_DIALECT.get(name, dialect) != dialect:
+        return None
     if isinstance(statement, PerDialect):
-        return compiled(statement._asdict()[dialect], dialect)
+        statement = statement._asdict()[dialect]
     if isinstance(statement, ClauseElement):
-        return str(statement.compile(dialect=DIALECTS[dialect]))
-    return statement.get(dialect)
+        return with_literals(statement.compile(dialect=DIALECTS[dialect]))
+    return str(statement[dialect])
+
+
+def with_literals(compiled: Any) -> str:
+    """A clause per line, with the values that the code fixes; what a caller binds keeps its name."""
+
+    def literal(match: re.Match[str]) -> str:
+        name = match["name"] or match["expanding"]
+        bind = compiled.binds.get(name)
+        if bind is None:
+            return match[0]
+        if bind.required:
+            return f":{name}" if match["expanding"] else match[0]
+        values = bind.value if match["expanding"] else [bind.value]
+        return ", ".join("NULL" if value is None else repr(value) for value in values)
+
+    return _BREAKS.sub("\n", _BINDS.sub(literal, str(compiled)))
 
 
 def tidy(sql: str) -> str:
-    """No trailing space, no indent in common, one closing semicolon."""
+    """No empty line, no trailing space, one closing semicolon."""
     lines = [line.rstrip() for line in sql.strip().rstrip(";").splitlines()]
     return "\n".join(line for line in lines if line) + ";"
 
@@ -140,7 +182,7 @@ def sql_files(statements: Iterable[tuple[str, Statement]]) -> dict[str, str]:
     parts: dict[str, list[str]] = defaultdict(list)
     for name, statement in statements:
         for dialect in DIALECTS:
-            if text := compiled(statement, dialect):
+            if text := compiled(name, statement, dialect):
                 parts[f"{name.split('.')[0]}.{dialect}.sql"].append(f"-- {name}\n{tidy(text)}\n")
     return {file: "\n".join(texts) for file, texts in sorted(parts.items())}
 
@@ -151,7 +193,7 @@ def tenant_faults(statements: Iterable[tuple[str, Statement]]) -> list[str]:
         name
         for name, statement in statements
         for dialect in DIALECTS
-        if (text := compiled(statement, dialect)) and not _NAMES_TENANT.search(text)
+        if (text := compiled(name, statement, dialect)) and not _NAMES_TENANT.search(text)
     }
     return [
         f"{name} does not name the tenant" for name in sorted(without - OVER_ALL_TENANTS.keys())
