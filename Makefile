@@ -17,7 +17,7 @@ STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_
 .PHONY: help demo test test-long check docs sql
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(DEMO_NEEDS) ## Replay real arrivals without chatlock, then with it (SPEED=1000, DB=sqlite or postgres)
 	$(BIN)/python -m examples.demo --speed $(SPEED) --db $(DB)
@@ -35,11 +35,10 @@ check: $(DEV) ## Check style, types, layers, sizes, words, and that the generate
 	$(BIN)/python -m pytest -q $(STRUCTURE)
 	$(BIN)/python -m tools.docs --check
 
-docs: $(DEV) ## Write all generated docs again: the state machine and the SQL
+docs: $(DEV) ## Write the generated docs again: docs/state-machine.md and docs/sql/
 	$(BIN)/python -m tools.docs
 
-sql: $(DEV) ## Write every statement of both databases to docs/sql/
-	$(BIN)/python -m tools.docs --sql
+sql: docs ## The same: every statement of both databases is in docs/sql/
 
 # The stamps say what .venv holds; a change of pyproject.toml installs again.
 $(BIN)/python:

@@ -34,6 +34,7 @@ SECONDS_PER_FILE_MAX = scaled(600, 3600)
 SECONDS_PER_TEST_MAX = scaled(60, 1800)
 SECONDS_TO_VANISH = 3
 PYTEST_OPTIONS = [
+    *("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)),
     *("-q", "--no-header", "-p", "no:cacheprovider"),
     *("-o", f"faulthandler_timeout={SECONDS_PER_TEST_MAX}"),
 ]
@@ -121,15 +122,7 @@ class Worker:
                 os.dup2(output.fileno(), 1)
                 os.dup2(output.fileno(), 2)
             count = Count()
-            options = [
-                "-q",
-                "--no-header",
-                "-p",
-                "no:cacheprovider",
-                "-o",
-                f"faulthandler_timeout={SECONDS_PER_TEST_MAX}",
-            ]
-            code = pytest.main([str(self.path), *options], plugins=[count])
+            code = pytest.main([str(self.path), *PYTEST_OPTIONS], plugins=[count])
             # A file that cannot be run, or that holds no test, has failed.
             failed = count.failed or int(code != pytest.ExitCode.OK)
             self._count.write_text(json.dumps([count.passed, failed]))

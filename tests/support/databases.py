@@ -15,7 +15,7 @@ import psycopg
 import sqlalchemy
 from psycopg import sql
 
-from chatlock import schema
+from chatlock import migrations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ def create_schema(url: str) -> None:
     engine = sqlalchemy.create_engine(url)
     try:
         with engine.begin() as connection:
-            schema.metadata.create_all(connection)
+            migrations.upgrade(connection)
     finally:
         engine.dispose()
 
