@@ -156,7 +156,7 @@ def compiled(name: str, statement: Statement, dialect: str) -> str | None:
 
 
 def with_literals(compiled: Any) -> str:
-    """A clause per line, with the values that the code fixes; what a caller binds keeps its name."""
+    """A clause per line, with the values that the code fixes; what callers bind keeps its name."""
 
     def literal(match: re.Match[str]) -> str:
         name = match["name"] or match["expanding"]

@@ -1,0 +1,23 @@
+-- delete.messages
+UPDATE chatlock_messages
+SET disposition='deleted'
+WHERE chatlock_messages.tenant = :b_tenant
+AND chatlock_messages.thread_id = :b_thread
+AND chatlock_messages.incarnation = :b_incarnation
+AND chatlock_messages.disposition = 'pending';
+
+-- delete.thread
+UPDATE chatlock_threads
+SET status='deleted', token=(chatlock_threads.token + 1), claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL, cancel_token=NULL, awaiting=NULL
+WHERE chatlock_threads.tenant = :b_tenant
+AND chatlock_threads.thread_id = :b_thread
+AND chatlock_threads.status != 'deleted'
+RETURNING token;
+
+-- delete.turn
+UPDATE chatlock_turns
+SET state='released', error='deleted', ended_at=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)
+WHERE chatlock_turns.tenant = :b_tenant
+AND chatlock_turns.thread_id = :b_thread
+AND chatlock_turns.incarnation = :b_incarnation
+AND chatlock_turns.state = 'running';

@@ -1,0 +1,18 @@
+-- heartbeat.beat
+WITH locked AS
+(SELECT chatlock_threads.tenant AS tenant, chatlock_threads.thread_id AS thread_id, chatlock_threads.token AS token
+FROM chatlock_threads
+WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
+AND chatlock_threads.thread_id = :b_thread::VARCHAR
+AND chatlock_threads.incarnation = :b_incarnation::BIGINT
+AND chatlock_threads.token = :b_token::BIGINT
+AND chatlock_threads.status = 'running' FOR NO KEY UPDATE)
+ UPDATE chatlock_threads
+SET expires_at=least((extract(epoch FROM clock_timestamp())*1000)::bigint + chatlock_threads.lease_ms, chatlock_threads.window_ends_at), beat=(chatlock_threads.beat + 1) FROM locked
+WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
+AND chatlock_threads.thread_id = :b_thread::VARCHAR
+AND chatlock_threads.tenant = locked.tenant
+AND chatlock_threads.thread_id = locked.thread_id
+AND chatlock_threads.token = locked.token
+AND (extract(epoch FROM clock_timestamp())*1000)::bigint < chatlock_threads.window_ends_at
+RETURNING chatlock_threads.beat;

@@ -1,0 +1,18 @@
+-- heartbeat.beat
+WITH locked AS
+(SELECT chatlock_threads.tenant AS tenant, chatlock_threads.thread_id AS thread_id, chatlock_threads.token AS token
+FROM chatlock_threads
+WHERE chatlock_threads.tenant = :b_tenant
+AND chatlock_threads.thread_id = :b_thread
+AND chatlock_threads.incarnation = :b_incarnation
+AND chatlock_threads.token = :b_token
+AND chatlock_threads.status = 'running')
+ UPDATE chatlock_threads
+SET expires_at=min(CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + chatlock_threads.lease_ms, chatlock_threads.window_ends_at), beat=(chatlock_threads.beat + 1) FROM locked
+WHERE chatlock_threads.tenant = :b_tenant
+AND chatlock_threads.thread_id = :b_thread
+AND chatlock_threads.tenant = locked.tenant
+AND chatlock_threads.thread_id = locked.thread_id
+AND chatlock_threads.token = locked.token
+AND CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) < chatlock_threads.window_ends_at
+RETURNING beat;

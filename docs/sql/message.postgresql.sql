@@ -1,0 +1,18 @@
+-- message.outcome
+SELECT chatlock_threads.status, chatlock_threads.token, chatlock_threads.fetched_seq, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_turns.reply, chatlock_turns.error, (SELECT count(*) AS count_1
+FROM chatlock_messages AS ahead
+WHERE ahead.tenant = chatlock_messages.tenant
+AND ahead.thread_id = chatlock_messages.thread_id
+AND ahead.incarnation = chatlock_messages.incarnation
+AND ahead.seq > chatlock_threads.done_seq
+AND ahead.seq < chatlock_messages.seq
+AND ahead.disposition = 'pending') AS position
+FROM chatlock_threads LEFT OUTER JOIN chatlock_messages ON chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.message_id = :b_message_id::VARCHAR LEFT OUTER JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
+AND chatlock_turns.thread_id = chatlock_messages.thread_id
+AND chatlock_turns.incarnation = chatlock_messages.incarnation
+AND chatlock_turns.token = chatlock_messages.turn_token
+WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
+AND chatlock_threads.thread_id = :b_thread::VARCHAR;

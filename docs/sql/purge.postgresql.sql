@@ -1,0 +1,52 @@
+-- purge.mark
+INSERT INTO chatlock_meta (name, value)
+VALUES ('purged_through', :b_until::BIGINT)
+ON CONFLICT (name) DO UPDATE
+SET value = excluded.value;
+
+-- purge.messages
+DELETE FROM chatlock_messages
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.received_at < :b_horizon::BIGINT
+AND (chatlock_messages.incarnation < :b_live::BIGINT OR :b_deleted = 1);
+
+-- purge.old_turns
+SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.ended_at
+FROM chatlock_turns
+WHERE chatlock_turns.ended_at >= :b_since::BIGINT
+AND chatlock_turns.ended_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_age::BIGINT ORDER BY chatlock_turns.ended_at
+ LIMIT :b_limit;
+
+-- purge.payloads
+UPDATE chatlock_messages
+SET payload=NULL
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.incarnation = :b_incarnation::BIGINT
+AND chatlock_messages.seq <= :b_done::BIGINT
+AND chatlock_messages.received_at < :b_horizon::BIGINT
+AND chatlock_messages.disposition != 'pending'
+AND chatlock_messages.payload IS NOT NULL;
+
+-- purge.replies
+UPDATE chatlock_turns
+SET reply=NULL
+WHERE chatlock_turns.tenant = :b_tenant::VARCHAR
+AND chatlock_turns.thread_id = :b_thread::VARCHAR
+AND chatlock_turns.incarnation = :b_incarnation::BIGINT
+AND chatlock_turns.state = 'done'
+AND chatlock_turns.ended_at < :b_horizon::BIGINT
+AND chatlock_turns.reply IS NOT NULL;
+
+-- purge.turns
+DELETE FROM chatlock_turns
+WHERE chatlock_turns.tenant = :b_tenant::VARCHAR
+AND chatlock_turns.thread_id = :b_thread::VARCHAR
+AND chatlock_turns.ended_at < :b_horizon::BIGINT
+AND (chatlock_turns.state IN ('failed', 'released', 'reclaimed') OR chatlock_turns.incarnation < :b_live::BIGINT OR :b_deleted = 1);
+
+-- purge.watermark
+SELECT chatlock_meta.value
+FROM chatlock_meta
+WHERE chatlock_meta.name = 'purged_through';

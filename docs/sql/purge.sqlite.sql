@@ -1,0 +1,52 @@
+-- purge.mark
+INSERT INTO chatlock_meta (name, value)
+VALUES ('purged_through', :b_until)
+ON CONFLICT (name) DO UPDATE
+SET value = excluded.value;
+
+-- purge.messages
+DELETE FROM chatlock_messages
+WHERE chatlock_messages.tenant = :b_tenant
+AND chatlock_messages.thread_id = :b_thread
+AND chatlock_messages.received_at < :b_horizon
+AND (chatlock_messages.incarnation < :b_live OR :b_deleted = 1);
+
+-- purge.old_turns
+SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.ended_at
+FROM chatlock_turns
+WHERE chatlock_turns.ended_at >= :b_since
+AND chatlock_turns.ended_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_age ORDER BY chatlock_turns.ended_at
+ LIMIT :b_limit OFFSET 0;
+
+-- purge.payloads
+UPDATE chatlock_messages
+SET payload=NULL
+WHERE chatlock_messages.tenant = :b_tenant
+AND chatlock_messages.thread_id = :b_thread
+AND chatlock_messages.incarnation = :b_incarnation
+AND chatlock_messages.seq <= :b_done
+AND chatlock_messages.received_at < :b_horizon
+AND chatlock_messages.disposition != 'pending'
+AND chatlock_messages.payload IS NOT NULL;
+
+-- purge.replies
+UPDATE chatlock_turns
+SET reply=NULL
+WHERE chatlock_turns.tenant = :b_tenant
+AND chatlock_turns.thread_id = :b_thread
+AND chatlock_turns.incarnation = :b_incarnation
+AND chatlock_turns.state = 'done'
+AND chatlock_turns.ended_at < :b_horizon
+AND chatlock_turns.reply IS NOT NULL;
+
+-- purge.turns
+DELETE FROM chatlock_turns
+WHERE chatlock_turns.tenant = :b_tenant
+AND chatlock_turns.thread_id = :b_thread
+AND chatlock_turns.ended_at < :b_horizon
+AND (chatlock_turns.state IN ('failed', 'released', 'reclaimed') OR chatlock_turns.incarnation < :b_live OR :b_deleted = 1);
+
+-- purge.watermark
+SELECT chatlock_meta.value
+FROM chatlock_meta
+WHERE chatlock_meta.name = 'purged_through';

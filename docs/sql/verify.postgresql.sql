@@ -1,0 +1,170 @@
+-- verify.counts
+SELECT chatlock_messages.disposition, count(*) AS count_1
+FROM chatlock_messages
+WHERE :b_tenant IS NULL OR chatlock_messages.tenant = :b_tenant::VARCHAR GROUP BY chatlock_messages.disposition;
+
+-- verify.due
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant::VARCHAR)
+AND chatlock_threads.status = 'idle'
+AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND NOT (EXISTS (SELECT *
+FROM chatlock_due
+WHERE chatlock_due.tenant = chatlock_threads.tenant
+AND chatlock_due.thread_id = chatlock_threads.thread_id
+AND chatlock_due.due_at <= greatest((extract(epoch FROM statement_timestamp())*1000)::bigint, greatest(chatlock_threads.not_before, chatlock_threads.quiet_until))))
+ LIMIT 20;
+
+-- verify.empty_turn
+SELECT chatlock_turns.tenant, chatlock_turns.thread_id
+FROM chatlock_turns
+WHERE (:b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant::VARCHAR)
+AND chatlock_turns.state = 'done'
+AND (EXISTS (SELECT *
+FROM chatlock_threads
+WHERE chatlock_turns.tenant = chatlock_threads.tenant
+AND chatlock_turns.thread_id = chatlock_threads.thread_id
+AND chatlock_turns.incarnation = chatlock_threads.incarnation))
+AND NOT (EXISTS (SELECT *
+FROM chatlock_messages
+WHERE chatlock_turns.tenant = chatlock_messages.tenant
+AND chatlock_turns.thread_id = chatlock_messages.thread_id
+AND chatlock_turns.incarnation = chatlock_messages.incarnation
+AND chatlock_turns.token = chatlock_messages.turn_token
+AND chatlock_messages.disposition = 'answered'))
+ LIMIT 20;
+
+-- verify.head
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant::VARCHAR)
+AND chatlock_threads.status != 'deleted'
+AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND NOT (EXISTS (SELECT *
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.seq = chatlock_threads.done_seq + 1
+AND chatlock_messages.disposition = 'pending'))
+ LIMIT 20;
+
+-- verify.holes
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant::VARCHAR)
+AND chatlock_threads.status != 'deleted'
+AND chatlock_threads.holes != (SELECT count(*) AS count_1
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.seq > chatlock_threads.done_seq
+AND chatlock_messages.disposition != 'pending')
+ LIMIT 20;
+
+-- verify.overlap
+SELECT anon_1.tenant, anon_1.thread_id
+FROM (SELECT chatlock_turns.tenant AS tenant, chatlock_turns.thread_id AS thread_id, chatlock_turns.from_seq AS from_seq, chatlock_turns.token AS token, lag(chatlock_turns.to_seq) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS before, lag(chatlock_turns.token) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS token_before
+FROM chatlock_turns
+WHERE chatlock_turns.state IN ('done', 'gave_up')) AS anon_1
+WHERE (:b_tenant IS NULL OR anon_1.tenant = :b_tenant::VARCHAR)
+AND anon_1.from_seq < anon_1.before
+ LIMIT 20;
+
+-- verify.pending_below_done
+SELECT chatlock_messages.tenant, chatlock_messages.thread_id
+FROM chatlock_messages
+WHERE (:b_tenant IS NULL OR chatlock_messages.tenant = :b_tenant::VARCHAR)
+AND chatlock_messages.disposition = 'pending'
+AND (EXISTS (SELECT *
+FROM chatlock_threads
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.seq <= chatlock_threads.done_seq))
+ LIMIT 20;
+
+-- verify.resolved_by_turn
+SELECT chatlock_messages.tenant, chatlock_messages.thread_id
+FROM chatlock_messages
+WHERE (:b_tenant IS NULL OR chatlock_messages.tenant = :b_tenant::VARCHAR)
+AND chatlock_messages.disposition IN ('answered', 'dead')
+AND NOT (EXISTS (SELECT *
+FROM chatlock_turns
+WHERE chatlock_turns.tenant = chatlock_messages.tenant
+AND chatlock_turns.thread_id = chatlock_messages.thread_id
+AND chatlock_turns.incarnation = chatlock_messages.incarnation
+AND chatlock_turns.token = chatlock_messages.turn_token
+AND chatlock_messages.seq > chatlock_turns.from_seq
+AND chatlock_messages.seq <= chatlock_turns.to_seq
+AND (chatlock_turns.state = 'done'
+AND chatlock_messages.disposition = 'answered' OR chatlock_turns.state = 'gave_up'
+AND chatlock_messages.disposition = 'dead')))
+ LIMIT 20;
+
+-- verify.running_without_turn
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant::VARCHAR)
+AND chatlock_threads.status = 'running'
+AND NOT (EXISTS (SELECT *
+FROM chatlock_turns
+WHERE chatlock_turns.tenant = chatlock_threads.tenant
+AND chatlock_turns.thread_id = chatlock_threads.thread_id
+AND chatlock_turns.incarnation = chatlock_threads.incarnation
+AND chatlock_turns.token = chatlock_threads.token
+AND chatlock_turns.state = 'running'))
+ LIMIT 20;
+
+-- verify.seqs
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant::VARCHAR)
+AND chatlock_threads.status != 'deleted'
+AND (SELECT count(*) AS count_1
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation) != chatlock_threads.last_seq
+ LIMIT 20;
+
+-- verify.token_above
+SELECT chatlock_turns.tenant, chatlock_turns.thread_id
+FROM chatlock_turns
+WHERE (:b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant::VARCHAR)
+AND (EXISTS (SELECT *
+FROM chatlock_threads
+WHERE chatlock_turns.tenant = chatlock_threads.tenant
+AND chatlock_turns.thread_id = chatlock_threads.thread_id
+AND chatlock_turns.token > chatlock_threads.token))
+ LIMIT 20;
+
+-- verify.token_order
+SELECT anon_1.tenant, anon_1.thread_id
+FROM (SELECT chatlock_turns.tenant AS tenant, chatlock_turns.thread_id AS thread_id, chatlock_turns.from_seq AS from_seq, chatlock_turns.token AS token, lag(chatlock_turns.to_seq) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS before, lag(chatlock_turns.token) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS token_before
+FROM chatlock_turns
+WHERE chatlock_turns.state IN ('done', 'gave_up')) AS anon_1
+WHERE (:b_tenant IS NULL OR anon_1.tenant = :b_tenant::VARCHAR)
+AND anon_1.token <= anon_1.token_before
+ LIMIT 20;
+
+-- verify.turn_without_claim
+SELECT chatlock_turns.tenant, chatlock_turns.thread_id
+FROM chatlock_turns
+WHERE (:b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant::VARCHAR)
+AND chatlock_turns.state = 'running'
+AND NOT (EXISTS (SELECT *
+FROM chatlock_threads
+WHERE chatlock_turns.tenant = chatlock_threads.tenant
+AND chatlock_turns.thread_id = chatlock_threads.thread_id
+AND chatlock_turns.incarnation = chatlock_threads.incarnation
+AND chatlock_threads.token = chatlock_turns.token
+AND chatlock_threads.status = 'running'))
+ LIMIT 20;
+
+-- verify.turns
+SELECT chatlock_turns.state, count(*) AS count_1
+FROM chatlock_turns
+WHERE :b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant::VARCHAR GROUP BY chatlock_turns.state;
