@@ -17,7 +17,7 @@ LAYERS = (
     ("protocol", "errors", "inputs", "settings"),
     ("schema", "dialects", "migrations"),
     ("ops",),
-    ("executor", "io", "wake", "window"),
+    ("executor", "io", "caller", "store", "heart", "wake", "window"),
     ("turn", "client", "sweep"),
     ("writes",),
     ("testing", "observe"),
