@@ -165,7 +165,7 @@ def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
     else:
         try:
             url = make_url(source)
-        except ArgumentError:
+        except (ArgumentError, ValueError):  # a port that is no number may be part of a password
             raise InvalidInput("bad_url", "the database URL cannot be parsed; its form is dialect://user@host/name") from None
     backend = url.get_backend_name()
     if backend == "postgresql":
