@@ -196,7 +196,7 @@ def test_older_tables_are_refused_with_the_remedy(
     monkeypatch.setattr(chatlock.migrations, "SCHEMA_VERSION", 2)
     with (
         plain_connection(database) as conn,
-        pytest.raises(SchemaMismatch, match="at revision 1 .* needs 2; run `chatlock db upgrade`"),
+        pytest.raises(SchemaMismatch, match=r"at revision 1 .* needs 2; run `chatlock db upgrade`"),
     ):
         chatlock.migrations.check(conn)
 
@@ -215,7 +215,7 @@ def test_newer_tables_that_do_not_admit_this_version_are_refused(
 ) -> None:
     with plain_connection(database) as conn:
         set_revision(conn, "0003", min_client=schema.SCHEMA_VERSION + 1)
-        with pytest.raises(SchemaMismatch, match="revision 3, too new .* upgrade the chatlock"):
+        with pytest.raises(SchemaMismatch, match=r"revision 3, too new .* upgrade the chatlock"):
             operation(conn)
         assert not conn.in_transaction()
         conn.exec_driver_sql("DELETE FROM chatlock_meta WHERE name = 'min_client'")
