@@ -1,1 +1,51 @@
-"""One turn per conversation thread."""
+"""chatlock: one turn per conversation thread, on SQLite and PostgreSQL."""
+
+from chatlock.admin import Swept
+from chatlock.async_client import AsyncChatlock
+from chatlock.client import Chatlock, ClientOptions, SubmitOptions
+from chatlock.errors import (
+    ChatlockError,
+    ClaimLost,
+    Closed,
+    InvalidInput,
+    MissingTenant,
+    SchemaMismatch,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    TransactionNotImmediate,
+    TurnNotFinished,
+    TurnNotGranted,
+)
+from chatlock.handlers import Event
+from chatlock.inputs import Key
+from chatlock.ops.audit import Receipt
+from chatlock.ops.base import Incomplete, Message
+from chatlock.ops.verify import Breach, Verified
+from chatlock.protocol import (
+    AlreadyAnswered,
+    Answered,
+    Busy,
+    Cancelled,
+    Conflict,
+    Dead,
+    Expired,
+    Gone,
+    Limits,
+    NotFound,
+    Outcome,
+    Parked,
+    Queued,
+    Refused,
+    Superseded,
+    Unknown,
+)
+from chatlock.turn import AsyncTurn, Turn
+
+__all__ = [
+    "AlreadyAnswered", "Answered", "AsyncChatlock", "AsyncTurn", "Breach", "Busy", "Cancelled", "Chatlock", "ChatlockError",
+    "ClaimLost", "ClientOptions", "Closed", "Conflict", "Dead", "Event", "Expired", "Gone", "Incomplete", "InvalidInput", "Key",
+    "Limits", "Message", "MissingTenant", "NotFound", "Outcome", "Parked", "Queued", "Receipt", "Refused", "SchemaMismatch",
+    "StoreFull", "StoreReadOnly", "StoreUnavailable", "SubmitOptions", "Superseded", "Swept", "TransactionNotImmediate", "Turn",
+    "TurnNotFinished", "TurnNotGranted", "Unknown", "Verified",
+]  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chatlock.admin import act
 from chatlock.ops import epoch
-from chatlock.ops.audit import Act
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ class Bumped:
 def bump_epoch(
     executor: Executor,
     *,
-    actor: str,
+    actor: str | None,
     reason: str,
     limits: Limits,
     progress: Callable[[int, int], object] | None = None,
@@ -41,8 +41,8 @@ def bump_epoch(
     `progress(done, of)` is called after each batch.  If it is cut short, run it again: tokens may
     rise twice.
     """
-    act = Act("bump_epoch", actor, reason)
-    begun = executor.transaction("epoch.begin", lambda conn: epoch.begin_epoch(conn, act))
+    what = act("bump_epoch", actor, reason)
+    begun = executor.transaction("epoch.begin", lambda conn: epoch.begin_epoch(conn, what))
     total = executor.read("epoch.count", epoch.count_threads)
     done, last = 0, epoch.WHOLE_DATABASE
     while keys := _next(executor, last):

@@ -160,6 +160,7 @@ class Turn(Base, table=True):
     state: str = string("running")
     reply: str | None = string(null=True)
     error: str | None = string(null=True)
+    mark: str | None = string(null=True)
     started_at: int = big()
     ended_at: int | None = big(null=True)
     late_ended_at: int | None = big(null=True)

@@ -42,14 +42,16 @@ def upgrade(context: Context, to: str) -> None:
       chatlock db upgrade --url postgresql://app@db/app --to 1
     """
 
-    def run(conn: Connection) -> tuple[int | None, int | None]:
+    seen: list[int | None] = []
+
+    def run(conn: Connection) -> None:
         before = migrations.current(conn)
         migrations.upgrade(conn, to)
-        return before, migrations.current(conn)
+        seen[:] = [before, migrations.current(conn)]
 
     with context.executor(create=True) as executor:
-        executor.open_unchecked()
-        before, now = executor.read("upgrade", run)
+        executor.set_up(run)
+    before, now = seen
     done = "already at" if before == now else "upgraded to"
     context.show(f"chatlock tables {done} revision {now}", before=before, revision=now)
 
@@ -98,9 +100,9 @@ def sql(dialect: str, from_: str | None, to: str) -> None:
 @db.command(name="bump-epoch")
 @click.option("--yes", is_flag=True, help="Required: every running turn loses its claim.")
 @click.option("--reason", default="failover", show_default=True, help="For the audit row.")
-@click.option("--actor", envvar="USER", default="operator", help="For the audit row; else USER.")
+@click.option("--actor", help="For the audit row; else the user who runs this.")
 @with_database
-def bump(context: Context, yes: bool, reason: str, actor: str) -> None:
+def bump(context: Context, yes: bool, reason: str, actor: str | None) -> None:
     """Raise every token, after a failover that lost acknowledged commits.
 
     A standby that missed the last commits would give out the same tokens again, and two turns could

@@ -22,6 +22,15 @@ class Act:
     reason: str
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """Whether an operator's act took effect; else `reason` says why not, and `state` is the thread's status."""
+
+    done: bool
+    reason: str
+    state: str
+
+
 WRITE = named(
     "audit.insert",
     insert(audit).values(

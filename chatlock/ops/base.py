@@ -87,6 +87,15 @@ class ThreadRow:
 
 
 @dataclass(frozen=True)
+class Incomplete:
+    """The turn before this one over the same oldest message, which did not answer it; `mark` is its last turn.mark()."""
+
+    token: int
+    state: str
+    mark: Any = None
+
+
+@dataclass(frozen=True)
 class Claim:
     """A granted claim.  from_seq is done_seq at the claim; fresh: no attempt or stall was charged before it."""
 
@@ -99,7 +108,7 @@ class Claim:
     lease_ms: int
     window_ms: int
     fresh: bool = True
-    previous_incomplete: bool = False
+    previous_incomplete: Incomplete | None = None
 
 
 @dataclass(frozen=True)

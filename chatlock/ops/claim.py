@@ -8,8 +8,8 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
-from chatlock.inputs import Key
-from chatlock.ops.base import Claim, Message, ThreadRow, b, lock, named, of_incarnation, of_thread, run
+from chatlock.inputs import Key, from_json
+from chatlock.ops.base import Claim, Incomplete, Message, ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.due import drop_due
 from chatlock.ops.fetch import take_batch
 from chatlock.protocol import Limits, Status
@@ -76,9 +76,9 @@ START_TURN = named(
     ),
 )
 # done_seq moves only when a turn over that head resolves it: an earlier turn from the same place did not complete
-LAST_FROM_SEQ = named(
-    "turn.last_from_seq",
-    select(turns.c.from_seq).where(of_incarnation(turns), turns.c.token < b("token")).order_by(turns.c.token.desc()).limit(1),
+BEFORE = named(
+    "turn.before",
+    select(turns.c.from_seq, turns.c.token, turns.c.state, turns.c.mark).where(of_incarnation(turns), turns.c.token < b("token")).order_by(turns.c.token.desc()).limit(1),
 )
 
 
@@ -106,7 +106,8 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
     if len(granted) != 1:
         return None
     token = int(granted[0][0])
-    earlier = run(conn, LAST_FROM_SEQ, key, incarnation=row.incarnation, token=token).scalar_one_or_none()
+    before = run(conn, BEFORE, key, incarnation=row.incarnation, token=token).one_or_none()
+    incomplete = before is not None and before.from_seq == row.done_seq
     run(
         conn,
         START_TURN,
@@ -128,7 +129,7 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
         lease_ms=request.lease_ms,
         window_ms=request.window_ms,
         fresh=row.attempts == 0 and row.stalls == 0,
-        previous_incomplete=earlier == row.done_seq,
+        previous_incomplete=Incomplete(before.token, before.state, from_json(before.mark)) if before and incomplete else None,
     )
 
 

@@ -29,7 +29,7 @@ UPSERT = named("due.upsert", per_dialect(_upsert))
 DELETE = named("due.delete", delete(due).where(of_thread(due)))
 DUE_NOW = named(
     "due.list",
-    select(due.c.tenant, due.c.thread_id)
+    select(due.c.tenant, due.c.thread_id, threads.c.agent)
     .join(threads, (threads.c.tenant == due.c.tenant) & (threads.c.thread_id == due.c.thread_id))
     .where(
         or_(due.c.due_at <= stable_ms(), due.c.due_at > stable_ms() + b("backoff_max")),
@@ -51,10 +51,10 @@ def drop_due(conn: Connection, key: Key) -> None:
     run(conn, DELETE, key)
 
 
-def list_due(conn: Connection, agents: Sequence[str], limit: int, backoff_max_ms: int) -> list[Key]:
-    """Threads that may start now and whose agent is one of `agents`, longest due first; also rows that are surplus.
+def list_due(conn: Connection, agents: Sequence[str], limit: int, backoff_max_ms: int) -> list[tuple[Key, str]]:
+    """Threads, with their agent, that may start now and whose agent is one of `agents`, longest due first; also surplus rows.
 
     A due time further off than the maximum backoff means that the clock stepped: it counts as due.
     """
     rows = run(conn, DUE_NOW, agents=list(agents), limit=limit, backoff_max=backoff_max_ms)
-    return [Key(*row) for row in rows]
+    return [(Key(row.tenant, row.thread_id), row.agent) for row in rows]

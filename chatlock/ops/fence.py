@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import delete, select, text, update
 from sqlalchemy.engine import Connection
 
-from chatlock.dialects import Fault, fault_of, per_dialect
-from chatlock.errors import ClaimLost, TransactionNotImmediate
+from chatlock.dialects import per_dialect
+from chatlock.errors import ClaimLost
 from chatlock.ops.base import Claim, b, mine, named, of_thread, run
 from chatlock.schema import fences, sessions, threads
 
@@ -48,20 +48,15 @@ FORGET = named("session.delete", delete(sessions).where(of_thread(sessions)))
 def fence(conn: Connection, claim: Claim) -> None:
     """Locks the thread's row in the caller's open transaction until its commit.
 
-    Guard: incarnation, token, running.  Raises ClaimLost, and on SQLite TransactionNotImmediate when the caller's
-    snapshot is too old to take the write lock.  On PostgreSQL the transaction's idle time is bounded to 10 s.
+    Guard: incarnation, token, running.  Raises ClaimLost.  On SQLite it takes the write lock; on PostgreSQL the row's, and
+    the transaction's idle time is bounded to 10 s.
     """
     bound = {"incarnation": claim.incarnation, "token": claim.token}
     if conn.dialect.name == "postgresql":
         run(conn, BOUND_IDLE)
         held = run(conn, FENCE_PG, claim.key, **bound).all()
     else:
-        try:
-            held = run(conn, FENCE_SQLITE, claim.key, **bound).all()
-        except Exception as error:
-            if fault_of(error) is Fault.STALE_SNAPSHOT:
-                raise TransactionNotImmediate from None
-            raise
+        held = run(conn, FENCE_SQLITE, claim.key, **bound).all()
     if len(held) != 1:
         raise ClaimLost
 

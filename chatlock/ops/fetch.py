@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from chatlock.inputs import from_json
 from chatlock.ops.base import Claim, Message, ThreadRow, b, mine, named, of_incarnation, of_thread, run
 from chatlock.protocol import Limits
-from chatlock.schema import messages, threads
+from chatlock.schema import messages, threads, turns
 
 ADVANCE = named(
     "fetch.advance",
@@ -64,3 +64,18 @@ def fetch(conn: Connection, claim: Claim, after: int, limits: Limits) -> tuple[M
     """
     row = mine(conn, claim)
     return take_batch(conn, claim, row, after=after, fetched=row.fetched_seq, batch_max=limits.batch_max)
+
+
+MARK = named(
+    "turn.mark",
+    update(turns)
+    .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
+    .values(mark=b("mark"))
+    .returning(turns.c.token),
+)
+
+
+def mark(conn: Connection, claim: Claim, value: str) -> None:
+    """Keeps a note on the running turn, which a next turn over the same oldest message finds in previous_incomplete."""
+    mine(conn, claim)
+    run(conn, MARK, claim.key, incarnation=claim.incarnation, token=claim.token, mark=value).one()

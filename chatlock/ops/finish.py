@@ -9,8 +9,9 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
 from chatlock.ops.base import Claim, ThreadRow, b, holds, lock, named, of_incarnation, of_thread, resolved_prefix, run, turn_state
-from chatlock.ops.claim import Granted, Request, claim_and_fetch
+from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
+from chatlock.ops.fence import fence
 from chatlock.protocol import TurnState
 from chatlock.schema import messages, threads, turns
 
@@ -90,12 +91,19 @@ def finish(conn: Connection, what: Finish, request: Request | None = None) -> Fi
     claim = what.claim
     row = lock(conn, claim.key)
     if row is None or not holds(row, claim):
-        done = turn_state(conn, claim) == TurnState.DONE
-        return Finished(left=row is not None and row.pending) if done else None
+        if row is None or turn_state(conn, claim) != TurnState.DONE:
+            return None
+        return Finished(left=row.pending, granted=adopt(row, claim.key, request) if request is not None else None)
     if not claim.from_seq == row.done_seq < what.upto <= row.fetched_seq:
         return None
     _resolve(conn, what, row)
     return _idle_or_next(conn, what, request)
+
+
+def finish_in(conn: Connection, what: Finish) -> Finished | None:
+    """finish in the caller's own transaction: the fence comes first, because its write takes SQLite's lock."""
+    fence(conn, what.claim)
+    return finish(conn, what)
 
 
 def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:

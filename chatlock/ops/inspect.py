@@ -80,7 +80,6 @@ LOOK = named(
         messages.c.seq,
         messages.c.disposition,
         threads.c.status,
-        threads.c.done_seq,
         (threads.c.incarnation == messages.c.incarnation).label("living"),
         or_(
             and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
@@ -138,7 +137,6 @@ class Look:
 
     resolved: bool
     claimable: bool
-    head: bool
 
 
 Waited = tuple[str, str, int, int]
@@ -153,6 +151,5 @@ def look(conn: Connection, waited: Sequence[Waited], backoff_max_ms: int) -> dic
         seen[(row.tenant, row.thread_id, row.incarnation, row.seq)] = Look(
             resolved=not pending or row.status in (Status.PARKED, Status.DELETED),
             claimable=pending and row.status == Status.IDLE and bool(row.may_start),
-            head=row.seq == row.done_seq + 1,
         )
     return seen

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
 from chatlock.inputs import Key
-from chatlock.ops.audit import Act, write_audit
+from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thread, resolved_prefix, run
 from chatlock.ops.due import drop_due, put_due
 from chatlock.ops.fence import FORGET
@@ -72,7 +72,14 @@ DELETE_TURN = named(
 )
 DEAD_MESSAGE = named(
     "redrive.dead",
-    select(messages.c.seq, messages.c.disposition, messages.c.payload, messages.c.payload_hash, messages.c.policy, threads.c.agent)
+    select(
+        messages.c.incarnation,
+        messages.c.seq,
+        messages.c.disposition,
+        messages.c.payload,
+        messages.c.payload_hash,
+        threads.c.agent,
+    )
     .join(
         threads,
         (threads.c.tenant == messages.c.tenant)
@@ -116,72 +123,63 @@ def resolve(conn: Connection, key: Key, row: ThreadRow, seq: int, disposition: D
         put_due(conn, key, row, max(row.quiet_until, row.now) if moved else max(row.starts_at(backoff_max_ms), row.now))
 
 
-@dataclass(frozen=True)
-class Acted:
-    """Whether an operator's act took effect; else why not, and the thread's status."""
-
-    done: bool
-    reason: str
-    state: str
-
-
-def park(conn: Connection, key: Key, token: int | None, act: Act) -> Acted:
+def park(conn: Connection, key: Key, token: int | None, act: Act) -> Receipt:
     """Takes the thread out of automatic service.  A running turn must be named: it is released and fenced out (token + 1)."""
     row = lock(conn, key)
     if row is None or row.status == Status.DELETED:
-        return Acted(False, "not_found", Status.ABSENT)
+        return Receipt(False, "not_found", Status.ABSENT)
     if row.status == Status.PARKED:
-        return Acted(True, "parked", Status.PARKED)
+        return Receipt(True, "parked", Status.PARKED)
     if row.status == Status.RUNNING:
         if token is None:
-            return Acted(False, "running", row.status)
+            return Receipt(False, "running", row.status)
         if token != row.token:
-            return Acted(False, "other_turn", row.status)
+            return Receipt(False, "other_turn", row.status)
         end_unanswered(conn, key, row, state=TurnState.RELEASED, charged=uncharged(row), bump=1, error="parked")
     run(conn, PARK, key).one()
     drop_due(conn, key)
     write_audit(conn, key, row, act)
-    return Acted(True, "parked", Status.PARKED)
+    return Receipt(True, "parked", Status.PARKED)
 
 
-def resume(conn: Connection, key: Key, act: Act) -> Acted:
+def resume(conn: Connection, key: Key, act: Act) -> Receipt:
     """Puts a parked thread back into service with its counters and backoff cleared."""
     row = lock(conn, key)
     if row is None or row.status == Status.DELETED:
-        return Acted(False, "not_found", Status.ABSENT)
+        return Receipt(False, "not_found", Status.ABSENT)
     if row.status != Status.PARKED:
-        return Acted(False, "not_parked", row.status)
+        return Receipt(False, "not_parked", row.status)
     run(conn, RESUME, key).one()
     if row.pending:
         put_due(conn, key, row, max(row.quiet_until, row.now))
     write_audit(conn, key, row, act)
-    return Acted(True, "resumed", Status.IDLE)
+    return Receipt(True, "resumed", Status.IDLE)
 
 
-def delete(conn: Connection, key: Key, act: Act) -> Acted:
+def delete(conn: Connection, key: Key, act: Act) -> Receipt:
     """Deletes the thread: a tombstone keeps its token; a running turn is fenced out; pending messages become deleted."""
     row = lock(conn, key)
     if row is None:
-        return Acted(False, "not_found", Status.ABSENT)
+        return Receipt(False, "not_found", Status.ABSENT)
     if row.status == Status.DELETED:
-        return Acted(True, "deleted", Status.DELETED)
+        return Receipt(True, "deleted", Status.DELETED)
     run(conn, DELETE_TURN, key, incarnation=row.incarnation)
     run(conn, DELETE_PENDING, key, incarnation=row.incarnation)
     run(conn, DELETE_THREAD, key).one()
     run(conn, FORGET, key)
     drop_due(conn, key)
     write_audit(conn, key, row, act)
-    return Acted(True, "deleted", Status.DELETED)
+    return Receipt(True, "deleted", Status.DELETED)
 
 
 @dataclass(frozen=True)
 class DeadMessage:
     """What redrive needs of a dead message."""
 
+    incarnation: int
     seq: int
     payload: str
     payload_hash: str
-    policy: str
     agent: str
 
 
@@ -194,4 +192,4 @@ def find_dead(conn: Connection, key: Key, message_id: str) -> DeadMessage | Outc
         return Refused(message_id=message_id, seq=row.seq, reason="not_dead", state=row.disposition)
     if row.payload is None:
         return Refused(message_id=message_id, seq=row.seq, reason="purged", state=row.disposition)
-    return DeadMessage(row.seq, row.payload, row.payload_hash, row.policy, row.agent)
+    return DeadMessage(row.incarnation, row.seq, row.payload, row.payload_hash, row.agent)

@@ -187,6 +187,12 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
     return Submitted(queued_or_parked(message_id, seq, row), row.incarnation, seq, granted)
 
 
+def submit_in(conn: Connection, submission: Submission, limits: Limits) -> Submitted:
+    """submit in the caller's own transaction, without a claim: a write comes first, because it takes SQLite's lock."""
+    init_thread(conn, submission.key, submission.agent)
+    return submit(conn, submission, None, limits)
+
+
 def submission_values(submission: Submission) -> dict[str, Any]:
     """The submission's columns for the hot statement."""
     return {

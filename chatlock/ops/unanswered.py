@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import stable_ms, wall_ms
 from chatlock.inputs import Key
-from chatlock.ops.audit import Act, write_audit
+from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import Claim, ThreadRow, b, holds, lock, named, of_incarnation, of_thread, resolved_prefix, run, turn_state
 from chatlock.ops.due import put_due
 from chatlock.ops.finish import NO_CLAIM
@@ -189,31 +189,22 @@ def _end_stale(conn: Connection, key: Key, row: ThreadRow, limits: Limits, jitte
     return end_unanswered(conn, key, row, state=TurnState.RECLAIMED, charged=charged, bump=1, error=why)
 
 
-@dataclass(frozen=True)
-class Freed:
-    """Whether an operator's free took effect; else why not: not_running, other_turn or alive."""
-
-    done: bool
-    reason: str
-    state: str
-
-
-def free(conn: Connection, key: Key, token: int, act: Act, *, force: bool, limits: Limits, jitter: float) -> Freed:
+def free(conn: Connection, key: Key, token: int, act: Act, *, force: bool, limits: Limits, jitter: float) -> Receipt:
     """Frees the named turn: reclaimed if it is stale, released uncharged if forced; token + 1 and an audit row either way.
 
     Guard: running under that token; a live holder is refused without force.
     """
     row = lock(conn, key)
     if row is None or row.status != Status.RUNNING:
-        return Freed(False, "not_running", row.status if row is not None else Status.ABSENT)
+        return Receipt(False, "not_running", row.status if row is not None else Status.ABSENT)
     if row.token != token:
-        return Freed(False, "other_turn", row.status)
+        return Receipt(False, "other_turn", row.status)
     stale = row.expires_at is not None and row.expires_at < row.now
     if not stale and not force:
-        return Freed(False, "alive", row.status)
+        return Receipt(False, "alive", row.status)
     if force:
         end_unanswered(conn, key, row, state=TurnState.RELEASED, charged=uncharged(row), bump=1, error="freed")
     else:
         _end_stale(conn, key, row, limits, jitter, SILENT)
     write_audit(conn, key, row, act)
-    return Freed(True, "freed", Status.IDLE)
+    return Receipt(True, "freed", Status.IDLE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, bindparam, exists, func, not_, or_, select
+from sqlalchemy import Text, and_, bindparam, cast, exists, func, not_, or_, select
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import greatest, stable_ms
@@ -14,7 +14,7 @@ from chatlock.schema import due, messages, threads, turns
 
 EXAMPLES_MAX = 20
 
-_tenant = bindparam("b_tenant")
+_tenant = cast(bindparam("b_tenant"), Text)  # PostgreSQL cannot tell the type of a bare NULL
 
 
 def _joined(table: Any, to: Any = threads) -> Any:

@@ -146,6 +146,7 @@ def create_turns(op: Operations) -> None:
         text("state", "running"),
         text("reply", null=True),
         text("error", null=True),
+        text("mark", null=True),
         big("started_at"),
         big("ended_at", null=True),
         big("late_ended_at", null=True),

@@ -1,0 +1,123 @@
+"""What callers and operators ask of threads outside a turn, as flows."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import dataclass
+
+from chatlock import migrations
+from chatlock.errors import InvalidInput
+from chatlock.flows import Flows
+from chatlock.inputs import Key, checked_id, checked_ms, digest
+from chatlock.ops import operate, purge, unanswered, verify
+from chatlock.ops.audit import Act, Receipt
+from chatlock.ops.submit import Submission
+from chatlock.ops.verify import Verified
+from chatlock.protocol import Outcome
+from chatlock.store import jitter
+from chatlock.sweep import Sweep
+
+REASON_CHARS_MAX = 1000
+PURGE_BATCH = 200
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What one pass did: stale turns reclaimed, and turns run or started."""
+
+    reclaimed: int
+    turns: int
+
+
+def act(action: str, actor: str | None, reason: str) -> Act:
+    """A checked audit entry; the operating system's user where no actor is given."""
+    if len(reason) > REASON_CHARS_MAX or "\0" in reason:
+        raise InvalidInput("bad_reason", f"reason must be at most {REASON_CHARS_MAX} characters, without NUL")
+    return Act(action, checked_id(actor if actor is not None else _user(), "actor"), reason)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a passwd entry
+        return "unknown"
+
+
+class Admin:
+    """Flows over one client's store."""
+
+    def __init__(self, flows: Flows, sweep: Sweep) -> None:
+        self.flows, self.store, self.sweep = flows, flows.store, sweep
+
+    async def setup(self) -> None:
+        await self.store.io.run(lambda: self.flows.executor.set_up(migrations.upgrade))
+
+    async def cancel(self, key: Key, message_id: str) -> Outcome:
+        checked_id(message_id, "message_id")
+        far = self.flows.config.limits.backoff_max_ms
+        outcome = await self.store.transaction("cancel", lambda c: operate.cancel(c, key, message_id, far))
+        self._changed(key)
+        return outcome
+
+    async def status(self, key: Key, message_id: str) -> Outcome:
+        return await self.store.outcome(key, checked_id(message_id, "message_id"))
+
+    async def park(self, key: Key, turn: int | None, what: Act) -> Receipt:
+        return self._told(key, await self.store.transaction("park", lambda c: operate.park(c, key, turn, what)))
+
+    async def resume(self, key: Key, what: Act) -> Receipt:
+        return self._told(key, await self.store.transaction("resume", lambda c: operate.resume(c, key, what)))
+
+    async def delete(self, key: Key, what: Act) -> Receipt:
+        return self._told(key, await self.store.transaction("delete", lambda c: operate.delete(c, key, what)))
+
+    async def free(self, key: Key, turn: int, force: bool, what: Act) -> Receipt:
+        limits, spread = self.flows.config.limits, jitter()
+        receipt = await self.store.transaction(
+            "free", lambda c: unanswered.free(c, key, turn, what, force=force, limits=limits, jitter=spread)
+        )
+        return self._told(key, receipt)
+
+    async def redrive(self, key: Key, message_id: str) -> Outcome:
+        checked_id(message_id, "message_id")
+        dead = await self.store.read("redrive", lambda c: operate.find_dead(c, key, message_id))
+        if isinstance(dead, Outcome):
+            return dead
+        again = f"redrive-{digest(key.tenant, key.thread, dead.incarnation, dead.seq)[:40]}"  # safe to repeat
+        what = Submission(
+            key, again, dead.payload, dead.payload_hash, dead.agent, policy="enqueue", redrive_of=message_id
+        )
+        stored = await self.store.redrive(what)
+        self._changed(key)
+        return stored.outcome
+
+    async def verify(self, tenant: str | None) -> Verified:
+        return await self.store.io.run(
+            lambda: self.flows.executor.snapshot("verify", lambda c: verify.verify(c, tenant))
+        )
+
+    async def purge(self, older_than_ms: int) -> int:
+        age = checked_ms(older_than_ms, "older_than_ms", least=1)
+        changed = 0
+        while True:
+            batch = await self.store.read("purge.batch", lambda c: purge.next_batch(c, age, PURGE_BATCH))
+            for key in batch.keys:
+                changed += await self._purge_thread(key, age)
+            if batch.until is None:
+                return changed
+            await self._mark_purged(batch.until)
+
+    async def _purge_thread(self, key: Key, age: int) -> int:
+        return await self.store.transaction("purge", lambda c: purge.purge_thread(c, key, age))
+
+    async def _mark_purged(self, until: int) -> None:
+        await self.store.transaction("purge.mark", lambda c: purge.mark_purged(c, until))
+
+    def _changed(self, key: Key) -> None:
+        self.flows.waiters.wake(key)
+        self.flows.nudge()
+
+    def _told(self, key: Key, receipt: Receipt) -> Receipt:
+        if receipt.done:
+            self._changed(key)
+        return receipt

@@ -1,0 +1,37 @@
+"""The caller's own transaction: a Connection, a Session, or their async kinds, of the same database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from chatlock.dialects import Fault, fault_of
+from chatlock.errors import InvalidInput, TransactionNotImmediate
+
+T = TypeVar("T")
+
+
+async def on_caller(conn: Any, op: Callable[[Connection], T]) -> T:
+    """Runs `op` in the transaction that the caller has open on `conn`; its commit or rollback stays the caller's.
+
+    The op's first statement must write: that takes SQLite's write lock, whatever way the transaction was begun.
+    """
+    try:
+        if isinstance(conn, AsyncConnection):
+            return await conn.run_sync(op)
+        if isinstance(conn, AsyncSession):
+            return await conn.run_sync(lambda session: op(session.connection()))
+        if isinstance(conn, Session):
+            return op(conn.connection())
+        if isinstance(conn, Connection):
+            return op(conn)
+    except DBAPIError as error:
+        if fault_of(error) is Fault.STALE_SNAPSHOT:
+            raise TransactionNotImmediate from None
+        raise
+    raise InvalidInput("bad_conn", "conn must be a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession")

@@ -1,0 +1,326 @@
+"""The client's flows, written once as coroutines over Io: submit, wait, run a turn, hand off, close.
+
+Chatlock and AsyncChatlock are thin shells over this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from chatlock.caller import on_caller
+from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, StoreUnavailable, TurnNotFinished
+from chatlock.executor import Executor
+from chatlock.handlers import Feeds, Handler, call_handler
+from chatlock.heart import Heart
+from chatlock.inputs import Key, checked_id, checked_key, checked_ms, new_id, payload_json
+from chatlock.io import Io, SyncIo, drive
+from chatlock.ops import inspect
+from chatlock.ops.base import turn_state
+from chatlock.ops.claim import Granted, Request
+from chatlock.ops.heartbeat import heartbeat
+from chatlock.ops.submit import Submission, submit_in
+from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, Queued, Unknown
+from chatlock.store import Store
+from chatlock.turn import TurnCore, enter_turn, exit_turn, keys_in_turn
+from chatlock.wake.waiters import Waiter, Waiters
+from chatlock.window import Windows
+
+log = logging.getLogger("chatlock")
+
+HANDED_BACK = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a client was made with."""
+
+    tenant: str | None
+    policy: str
+    limits: Limits
+    heartbeat: bool
+
+
+def owner_name() -> str:
+    """Who holds a claim, for people: host, process, and a part that tells one process life from another."""
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()[:8]}"
+
+
+class Flows:
+    """Everything a client does, over one Io."""
+
+    def __init__(self, io: Io, executor: Executor, config: Config) -> None:
+        self.config, self.executor = config, executor
+        self.store = Store(io, executor, config.limits, owner_name())
+        self.windows = Windows(executor, config.limits, self.store.owner, heartbeat=config.heartbeat)
+        self.handlers: dict[str, Handler] = {}
+        self.feeds = Feeds()
+        self.waiters = Waiters(lambda waited: executor.read("look", lambda c: inspect.look(c, waited, config.limits.backoff_max_ms)))
+        self.heart = Heart(
+            lambda claim: executor.beat(lambda c: heartbeat(c, claim)),
+            lambda claim: executor.beat(lambda c: turn_state(c, claim)),
+            config.limits.beat_ms,
+        )
+        self.nudge: Callable[[], None] = lambda: None
+        self.closing = False
+        self._live: weakref.WeakValueDictionary[str, TurnCore] = weakref.WeakValueDictionary()
+        self._live_changed = threading.Condition()
+
+    def after_fork(self) -> None:
+        """In a forked child: no turn, waiter or OS thread of the parent is ours."""
+        self.store.owner = owner_name()
+        self.waiters.after_fork()
+        self.heart.after_fork()
+        self.feeds.after_fork()
+        self._live, self._live_changed = weakref.WeakValueDictionary(), threading.Condition()
+
+    # -- input -------------------------------------------------------------------------------------------------------
+    def key(self, tenant: str | None, thread: str) -> Key:
+        """The checked key; the client's tenant where the call gives none."""
+        return checked_key(tenant if tenant is not None else self.config.tenant, thread)
+
+    def submission(
+        self, thread: str, payload: object, message_id: str | None, tenant: str | None, agent: str, policy: str | None, recreate: bool
+    ) -> Submission:
+        """A checked submission; InvalidInput before anything is written."""
+        key = self.key(tenant, thread)
+        name = policy or self.config.policy
+        if name not in POLICIES:
+            raise InvalidInput("bad_policy", f"policy must be one of {', '.join(POLICIES)}")
+        text, text_hash = payload_json(payload)
+        own_id = new_id() if message_id is None else checked_id(message_id, "message_id")
+        return Submission(key, own_id, text, text_hash, checked_id(agent, "agent"), name, recreate)
+
+    # -- submit and wait ---------------------------------------------------------------------------------------------
+    async def submit(self, what: Submission, wait_ms: int | None) -> Outcome:
+        """Stores, runs the turn if this call wins the claim and has a handler, else waits for the message's outcome."""
+        handler = self.handlers.get(what.agent)
+        place = Place(self, what, wait_ms, claims=handler is not None)
+        ran: set[int] = set()
+        try:
+            got = await place.first()
+            while isinstance(got, TurnCore) and handler is not None:
+                ran.add(got.claim.token)
+                await self.run_turn(got, handler)
+                if got.answers(what.message_id):
+                    return Answered(message_id=what.message_id, seq=place.seq, reply=got.reply, turn=got.claim.token)
+                got = await place.next()
+        finally:
+            place.leave()
+        if isinstance(got, TurnCore):
+            raise AssertionError("a claim was granted to a call without a handler")
+        if isinstance(got, AlreadyAnswered) and got.turn in ran:  # its finish committed, but the answer was long in doubt
+            return Answered(message_id=got.message_id, seq=got.seq, reply=got.reply, turn=got.turn)
+        return got
+
+    async def begin(self, what: Submission, wait_ms: int | None) -> TurnCore | Outcome:
+        """Stores, and waits for the claim; the caller runs the turn itself."""
+        place = Place(self, what, wait_ms, claims=True)
+        try:
+            got = await place.first()
+            if isinstance(got, TurnCore):
+                await self._fetched(got)
+            return got
+        finally:
+            place.leave()
+
+    async def _fetched(self, core: TurnCore) -> None:
+        try:
+            await core.first_fetch(self.store)
+        except BaseException:
+            await self.store.io.shielded(core.release(self.store))
+            raise
+
+    async def submit_in(self, conn: Any, what: Submission) -> Outcome:
+        """Stores in the caller's transaction; never claims.  The poller finds it after the commit."""
+        return (await on_caller(conn, lambda c: submit_in(c, what, self.config.limits))).outcome
+
+    async def request(self, agent: str) -> Request:
+        """A claim request with the window in force."""
+        if self.windows.stale:
+            await self.store.io.run(self.windows.refresh)
+        return self.windows.request(agent)
+
+    def opened(self, granted: Granted) -> TurnCore:
+        """A live turn for a granted claim."""
+        core = TurnCore(self.store, self.heart, granted, self._ended, self.config.heartbeat)
+        with self._live_changed:
+            self._live[core.claim.claim_id] = core
+        return core
+
+    def _ended(self, core: TurnCore) -> None:
+        with self._live_changed:
+            self._live.pop(core.claim.claim_id, None)
+            self._live_changed.notify_all()
+        self.waiters.wake(core.claim.key)
+        if core.finished is None or core.finished.left:
+            self.nudge()
+
+    # -- running a turn ----------------------------------------------------------------------------------------------
+    async def run_turn(self, core: TurnCore, handler: Handler, request: Request | None = None) -> Granted | None:
+        """Runs the handler and ends the turn.  Returns the next turn's claim where the finish handed off.
+
+        The handler's own exception is charged, stored and logged, never raised; a cancellation releases and goes on.
+        """
+        enter_turn(core)
+        try:
+            await core.first_fetch(self.store)
+            if not core.messages:
+                await core.release(self.store)
+                return None
+            reply = await call_handler(handler, core, self.store, self.feeds)
+            if core.ended is None and core.finished is None:
+                await core.finish(self.store, reply, request=request)
+            await self.leave_turn(core, None)
+        except HANDED_BACK as error:
+            await self.store.io.shielded(self.leave_turn(core, error, request))
+            raise
+        except Exception as error:
+            await self.leave_turn(core, error)
+            fields = {"claim_id": core.claim.claim_id, "agent": core.claim.agent, "error": type(error).__name__}
+            log.warning("turn.failed", extra=fields)
+        finally:
+            exit_turn(core)
+        return core.finished.granted if core.finished is not None else None
+
+    async def leave_turn(self, core: TurnCore, error: BaseException | None, request: Request | None = None) -> None:
+        """Ends a turn whose block or handler was left, with or without an error.
+
+        Raises TurnNotFinished if it was left without an error and without finish; the error itself is the caller's to raise.
+        """
+        if core.ended is not None:
+            return
+        try:
+            if core.finished is not None and await core.confirm(self.store):
+                return
+            if isinstance(error, HANDED_BACK):
+                await core.release(self.store)
+                if request is not None:
+                    await self.store.release(core.claim.key, request.claim_id)
+            elif core.lost or isinstance(error, ClaimLost):
+                await core.close_lost(self.store)
+            else:
+                await core.fail(self.store, error if error is not None else TurnNotFinished())
+        except ChatlockError as failed:  # the lease frees what this could not
+            log.warning("turn.leave_failed", extra={"claim_id": core.claim.claim_id, "error": type(failed).__name__})
+            core.end("left")
+        if error is None:
+            raise TurnNotFinished
+
+    async def run_loop(self, granted: Granted) -> None:
+        """A poller's or worker's turn, and those that its finishes hand off to, at most hand_offs_max in a row."""
+        next_turn: Granted | None = granted
+        for left in range(self.config.limits.hand_offs_max, -1, -1):
+            if next_turn is None:
+                return
+            core = self.opened(next_turn)
+            handler = self.handlers.get(core.claim.agent)
+            if handler is None or self.closing:
+                await self.store.io.shielded(core.release(self.store))
+                return
+            request = await self.request(core.claim.agent) if left and not self.closing else None
+            next_turn = await self.run_turn(core, handler, request)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+    def close_now(self, drain_ms: int) -> None:
+        """Stops intake, tells the waiters, lets running turns end for up to drain_ms, releases the others uncharged."""
+        self.closing = True
+        self.waiters.close()
+        deadline = time.monotonic() + drain_ms / 1000
+        with self._live_changed:
+            while self._live and (left := deadline - time.monotonic()) > 0:
+                self._live_changed.wait(left)
+            cores = list(self._live.values())
+        sync = self.store.over(SyncIo())
+        for core in cores:
+            core.set_lost()
+            try:
+                drive(core.release(sync))
+            except ChatlockError as error:
+                log.warning("close.release_failed", extra={"claim_id": core.claim.claim_id, "error": type(error).__name__})
+        self.heart.close()
+        self.executor.close()
+
+
+class Place:
+    """One message's way to its outcome: subscribed before it is stored, judged by its disposition."""
+
+    def __init__(self, flows: Flows, what: Submission, wait_ms: int | None, *, claims: bool) -> None:
+        inside = what.key in keys_in_turn.get()  # a turn that waits for its own thread would wait for ever
+        if flows.closing:
+            raise Closed
+        self._flows, self._what = flows, what
+        self._claims = claims and not inside
+        self._wait_ms = 0 if inside else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
+        self._deadline = None if self._wait_ms is None else time.monotonic() + self._wait_ms / 1000
+        self._incarnation, self.seq = 0, 0
+        self._waiter: Waiter | None = None
+        if self._wait_ms != 0:
+            self._waiter = flows.waiters.subscribe(what.key, flows.store.io.signal(), claims=self._claims)
+
+    def leave(self) -> None:
+        """Nobody waits here any more."""
+        if self._waiter is not None:
+            self._flows.waiters.unsubscribe(self._waiter)
+
+    async def first(self) -> TurnCore | Outcome:
+        """Stores the message; the turn if the claim was won, or the outcome once there is one or the wait is over."""
+        request = await self._flows.request(self._what.agent) if self._claims else None
+        try:
+            stored = await self._claiming(request, self._flows.store.submit(self._what, request))
+        except StoreUnavailable as error:
+            if error.commit_unknown:
+                return Unknown(message_id=self._what.message_id)
+            raise
+        self._incarnation, self.seq = stored.incarnation, stored.seq or 0
+        if stored.granted is not None:
+            return self._flows.opened(stored.granted)
+        if not isinstance(stored.outcome, Queued):
+            return stored.outcome
+        self._flows.nudge()
+        return stored.outcome if self._waiter is None else await self.next()
+
+    async def _claiming(self, request: Request | None, attempt: Any) -> Any:
+        """An attempt to claim that is given up by its caller is released by its claim_id, whether it landed or not."""
+        try:
+            return await attempt
+        except BaseException as error:
+            if request is not None and not isinstance(error, ChatlockError):
+                await self._flows.store.io.shielded(self._release(request))
+            raise
+
+    async def _release(self, request: Request) -> None:
+        try:
+            await self._flows.store.release(self._what.key, request.claim_id)
+        except ChatlockError as error:  # the lease frees it
+            log.warning("claim.release_failed", extra={"claim_id": request.claim_id, "error": type(error).__name__})
+
+    async def next(self) -> TurnCore | Outcome:
+        """Waits for the message's outcome, or for its thread to become free and claims it."""
+        store, waiter = self._flows.store, self._waiter
+        while waiter is not None:
+            self._flows.waiters.arm(waiter, (self._what.key.tenant, self._what.key.thread, self._incarnation, self.seq))
+            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            signalled = await waiter.signal.wait(left)
+            if waiter.closed:
+                raise Closed
+            look = waiter.look
+            if signalled and look is not None and look.claimable:
+                request = await self._flows.request(self._what.agent)
+                attempt = store.claim_for(self._what.key, request, self._incarnation, self.seq)
+                granted = await self._claiming(request, attempt)
+                if granted is not None:
+                    return self._flows.opened(granted)
+            elif not signalled or (look is not None and look.resolved):
+                outcome = await store.outcome(self._what.key, self._what.message_id)
+                if not signalled or not isinstance(outcome, Queued):
+                    return outcome
+        return await store.outcome(self._what.key, self._what.message_id)

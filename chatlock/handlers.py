@@ -1,0 +1,180 @@
+"""Handlers: the user's code that runs a turn, in the three shapes it may have, and the chunks it streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from chatlock.errors import InvalidInput
+from chatlock.inputs import Key, checked_id
+from chatlock.io import AsyncIo, SyncIo
+from chatlock.store import Store
+from chatlock.turn import AsyncTurn, Turn, TurnCore
+
+CHUNKS_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Handler:
+    """A registered callable: handler(turn) -> reply."""
+
+    agent: str
+    call: Callable[..., Any]
+    kind: Literal["sync", "async", "stream"]
+
+
+def handler_of(call: Callable[..., Any], agent: str) -> Handler:
+    """Classifies a handler: sync, async, or an async generator whose chunks are streamed."""
+    checked_id(agent, "agent")
+    if not callable(call):
+        raise InvalidInput("bad_handler", "a handler must be callable: handler(turn) -> reply")
+    if inspect.isgeneratorfunction(call):
+        raise InvalidInput("bad_handler", "a handler that streams must be an async generator")
+    if inspect.isasyncgenfunction(call):
+        return Handler(agent, call, "stream")
+    return Handler(agent, call, "async" if inspect.iscoroutinefunction(call) else "sync")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a stream.  kind: chunk (a piece of the answer), reply (the whole answer) or outcome (always last)."""
+
+    id: str
+    kind: Literal["chunk", "reply", "outcome"]
+    data: Any
+
+
+class Feed:
+    """The chunks of one running turn, the newest CHUNKS_MAX of them, and who listens."""
+
+    def __init__(self, core: TurnCore) -> None:
+        self.core = core
+        self.chunks: deque[Event] = deque(maxlen=CHUNKS_MAX)
+        self.count = 0
+
+    def covers(self, message_id: str) -> bool:
+        """Whether the turn has fetched the message."""
+        return any(m.message_id == message_id for m in self.core.messages)
+
+
+class Feeds:
+    """The live chunks of this process.  Elsewhere, or later, the stored reply comes as one event."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Starts empty."""
+        self._lock = threading.Lock()
+        self._feeds: dict[Key, Feed] = {}
+        self._listeners: dict[Key, list[tuple[str, Callable[[Event], None]]]] = {}
+
+    def open(self, core: TurnCore) -> Feed:
+        """A turn begins to stream."""
+        feed = Feed(core)
+        with self._lock:
+            self._feeds[core.claim.key] = feed
+        return feed
+
+    def close(self, feed: Feed) -> None:
+        """The turn has ended."""
+        with self._lock:
+            if self._feeds.get(feed.core.claim.key) is feed:
+                del self._feeds[feed.core.claim.key]
+
+    def publish(self, feed: Feed, chunk: Any) -> None:
+        """Hands a chunk to everyone who listens for a message of this turn."""
+        claim = feed.core.claim
+        with self._lock:
+            feed.count += 1
+            event = Event(f"{claim.incarnation}-{claim.token}-{feed.count}", "chunk", chunk)
+            feed.chunks.append(event)
+            listeners = list(self._listeners.get(claim.key, ()))
+        for message_id, put in listeners:
+            if feed.covers(message_id):
+                put(event)
+
+    def listen(self, key: Key, message_id: str, put: Callable[[Event], None]) -> Callable[[], None]:
+        """Calls `put` for each chunk of a turn that holds the message, from its first kept one.  Returns the way to stop."""
+        entry = (message_id, put)
+        with self._lock:
+            self._listeners.setdefault(key, []).append(entry)
+            feed = self._feeds.get(key)
+            backlog = list(feed.chunks) if feed is not None and feed.covers(message_id) else []
+        for event in backlog:
+            put(event)
+
+        def stop() -> None:
+            with self._lock:
+                self._listeners[key].remove(entry)
+                if not self._listeners[key]:
+                    del self._listeners[key]
+
+        return stop
+
+
+def joined(chunks: list[Any]) -> Any:
+    """The reply of a handler that streamed: its text in one piece, or the list of its chunks."""
+    return "".join(chunks) if all(isinstance(c, str) for c in chunks) else chunks
+
+
+async def _awaited(handler: Handler, core: TurnCore, store: Store, feeds: Feeds) -> Any:
+    """Runs an async handler in the current task."""
+    turn = AsyncTurn(core, store)
+    if handler.kind == "async":
+        return await handler.call(turn)
+    chunks: list[Any] = []
+    generator, feed = handler.call(turn), feeds.open(core)
+    try:
+        async for chunk in generator:
+            chunks.append(chunk)
+            feeds.publish(feed, chunk)
+    finally:
+        feeds.close(feed)
+        await generator.aclose()
+    return joined(chunks)
+
+
+async def call_handler(handler: Handler, core: TurnCore, store: Store, feeds: Feeds) -> Any:
+    """Calls the handler in the world it was written for; the turn's own calls run there too."""
+    in_async = isinstance(store.io, AsyncIo)
+    if handler.kind == "sync":
+        turn = Turn(core, store.over(SyncIo()))
+        return await _in_os_thread(lambda: handler.call(turn)) if in_async else handler.call(turn)
+    if in_async:
+        return await _awaited(handler, core, store, feeds)
+    io = AsyncIo(1)
+    try:
+        return asyncio.run(_awaited(handler, core, store.over(io), feeds))
+    finally:
+        io.close()
+
+
+async def _in_os_thread(call: Callable[[], Any]) -> Any:
+    """A sync handler beside the loop, in a daemon OS thread of its own: it may run for minutes, and must not hold up exit.
+
+    A cancelled caller does not wait for it: its claim is released, and what it still tries is refused.
+    """
+    done: Future[Any] = Future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            done.set_result(context.run(call))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="chatlock-turn", daemon=True).start()
+    return await asyncio.wrap_future(done)
+
+
+__all__ = ["Event", "Feeds", "Handler", "call_handler", "handler_of"]

@@ -1,0 +1,88 @@
+"""sweep: one bounded pass over the database: reclaim what is stale, claim what is due, count the runs that ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from chatlock.errors import StoreUnavailable
+from chatlock.executor import Executor
+from chatlock.inputs import Key, key_hash
+from chatlock.ops.claim import Granted, claim_due
+from chatlock.ops.due import list_due
+from chatlock.ops.unanswered import Ended, Observed, observe_running, reclaim
+from chatlock.ops.windows import observe_runs
+from chatlock.protocol import Limits
+from chatlock.store import jitter
+from chatlock.window import Windows
+
+log = logging.getLogger("chatlock")
+
+Sighting = tuple[Key, int, int]
+
+
+class Sweep:
+    """A sweeper.  It holds nothing but its sightings, so that any number of them, in any process, share the work.
+
+    A turn is reclaimed only if this sweeper saw the same beat twice, at least two beats and a second apart on its own
+    monotonic clock: an outage of the database or a step of its clock then does not reclaim every live turn at once.
+    """
+
+    def __init__(self, executor: Executor, limits: Limits, windows: Windows, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._executor, self._limits, self._windows, self._monotonic = executor, limits, windows, monotonic
+        self._first_seen: dict[Sighting, float] = {}
+        self._gap_s = (2 * limits.beat_ms + 1000) / 1000
+
+    def reclaim_stale(self) -> int:
+        """Observes every running turn and reclaims those that are stale and were seen twice; returns how many."""
+        running = self._executor.read("observe", observe_running)
+        now = self._monotonic()
+        self._first_seen = {s: self._first_seen.get(s, now) for s in map(_sighting, running)}
+        ripe = [seen for seen in running if seen.stale and now - self._first_seen[_sighting(seen)] >= self._gap_s]
+        return sum(self._reclaim(seen) for seen in ripe)
+
+    def _reclaim(self, seen: Observed) -> bool:
+        """One thread's fault never stops the others'."""
+        spread = jitter()
+        ended: Ended | None = None
+        try:
+            ended = self._executor.transaction("reclaim", lambda c: reclaim(c, seen, self._limits, spread))
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("reclaim.failed", extra={"thread_hash": key_hash(seen.key)[:12], "token": seen.token})
+        if ended is not None:
+            fields = {"thread_hash": key_hash(seen.key)[:12], "token": seen.token, "parked": ended.charge.parked}
+            log.warning("turn.reclaimed", extra=fields)
+        return ended is not None
+
+    def claim_due(self, agents: Sequence[str], limit: int) -> list[Granted]:
+        """Claims up to `limit` due threads of `agents`, longest due first."""
+        granted: list[Granted] = []
+        if limit <= 0:
+            return granted
+        for key, agent in self._executor.read("due", lambda c: list_due(c, agents, limit, self._limits.backoff_max_ms)):
+            claimed = self._claim(key, agent)
+            if claimed is not None:
+                granted.append(claimed)
+        return granted
+
+    def _claim(self, key: Key, agent: str) -> Granted | None:
+        request = self._windows.request(agent)
+        try:
+            return self._executor.transaction("claim_due", lambda c: claim_due(c, key, request))
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("claim.failed", extra={"thread_hash": key_hash(key)[:12]})
+            return None
+
+    def observe_windows(self) -> None:
+        """Counts the runs that ended, and reads the windows in force."""
+        self._executor.transaction("windows.observe", observe_runs)
+        self._windows.refresh()
+
+
+def _sighting(seen: Observed) -> Sighting:
+    return (seen.key, seen.token, seen.beat)

@@ -1,0 +1,163 @@
+"""The waiters of one process share one look: at most one query a second for all of them, plus one per wake.
+
+A waiter subscribes before its message is stored, so a wake between its commit and its sleep is kept.  It is judged by its
+message's disposition, never by fetched_seq.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import islice
+
+from chatlock.errors import Closed, StoreUnavailable
+from chatlock.inputs import Key
+from chatlock.io import Signal
+from chatlock.ops.inspect import LOOK_MAX, Look, Waited
+
+log = logging.getLogger("chatlock")
+
+LOOK_EVERY_S = 1.0
+
+Looker = Callable[[list[Waited]], dict[Waited, Look]]
+
+
+class Waiter:
+    """One caller that waits for its message.  `look` is what the shared look last saw of it."""
+
+    def __init__(self, key: Key, signal: Signal, claims: bool) -> None:
+        self.key, self.signal, self.claims = key, signal, claims
+        self.waited: Waited | None = None
+        self.look: Look | None = None
+        self.closed = False
+
+
+class Waiters:
+    """The registry and its OS thread, which lives only while someone waits."""
+
+    def __init__(self, looker: Looker) -> None:
+        self._looker = looker
+        self._reset()
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._by_key: dict[Key, set[Waiter]] = defaultdict(set)
+        self._woken: set[Key] = set()
+        self._os_thread: threading.Thread | None = None
+        self.closed = False
+
+    after_fork = _reset
+
+    def __len__(self) -> int:
+        return sum(len(waiters) for waiters in self._by_key.values())
+
+    def subscribe(self, key: Key, signal: Signal, *, claims: bool) -> Waiter:
+        """Registers a waiter before its message is stored.  claims: it will run the turn itself when it can."""
+        waiter = Waiter(key, signal, claims)
+        with self._changed:
+            if self.closed:
+                raise Closed
+            self._by_key[key].add(waiter)
+        return waiter
+
+    def arm(self, waiter: Waiter, waited: Waited) -> None:
+        """Names the stored message that the waiter waits for; from now on the shared look includes it."""
+        with self._changed:
+            waiter.waited, waiter.look = waited, None
+            if self.closed:
+                waiter.closed = True
+                waiter.signal.set()
+            elif self._os_thread is None:
+                self._os_thread = threading.Thread(target=self._run, name="chatlock-look", daemon=True)
+                self._os_thread.start()
+            else:
+                self._changed.notify_all()
+
+    def unsubscribe(self, waiter: Waiter) -> None:
+        """Forgets the waiter.  If it was the one that should claim, the next look chooses another."""
+        with self._changed:
+            waiters = self._by_key.get(waiter.key)
+            if waiters is not None:
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._by_key[waiter.key]
+                    self._woken.discard(waiter.key)
+                elif waiter.look is not None and waiter.look.claimable:
+                    self._woken.add(waiter.key)
+            self._changed.notify_all()
+
+    def wake(self, key: Key) -> None:
+        """A hint that the thread changed."""
+        with self._changed:
+            if key in self._by_key:
+                self._woken.add(key)
+                self._changed.notify_all()
+
+    def wake_all(self) -> None:
+        """A hint that anything may have changed (a lost connection to the wake's channel)."""
+        with self._changed:
+            self._woken.update(self._by_key)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wakes every waiter to be told that the client is closed."""
+        with self._changed:
+            self.closed = True
+            for waiters in self._by_key.values():
+                for waiter in waiters:
+                    waiter.closed = True
+                    waiter.signal.set()
+            self._changed.notify_all()
+            os_thread = self._os_thread
+        if os_thread is not None and os_thread is not threading.current_thread():
+            os_thread.join(5)
+
+    # -- the shared look, in its own OS thread -----------------------------------------------------------------------
+    def _run(self) -> None:
+        next_look = time.monotonic() + LOOK_EVERY_S
+        while True:
+            with self._changed:
+                while not self.closed and self._by_key and not self._woken and time.monotonic() < next_look:
+                    self._changed.wait(max(0.001, next_look - time.monotonic()))
+                if self.closed or not self._by_key:
+                    self._os_thread = None
+                    return
+                everyone = time.monotonic() >= next_look
+                keys = list(self._by_key) if everyone else [k for k in self._woken if k in self._by_key]
+                self._woken.clear()
+                chosen = [w for key in keys for w in self._by_key[key] if w.waited is not None]
+            if everyone:
+                next_look = time.monotonic() + LOOK_EVERY_S
+            self._look(chosen)
+
+    def _look(self, chosen: list[Waiter]) -> None:
+        by_message: dict[Waited, list[Waiter]] = defaultdict(list)
+        for waiter in chosen:
+            if waiter.waited is not None:
+                by_message[waiter.waited].append(waiter)
+        names = iter(by_message)
+        while batch := list(islice(names, LOOK_MAX)):
+            try:
+                seen = self._looker(batch)
+            except StoreUnavailable as error:
+                log.warning("look.failed", extra={"waiters": len(chosen), "error": type(error).__name__})
+                return
+            self._tell({name: by_message[name] for name in batch}, seen)
+
+    def _tell(self, waiting: dict[Waited, list[Waiter]], seen: dict[Waited, Look]) -> None:
+        """Wakes everyone whose message is resolved, and of each claimable thread the one that waits longest."""
+        claimers: dict[Key, tuple[int, Waiter]] = {}
+        for name, waiters in waiting.items():
+            found = seen.get(name) or Look(resolved=True, claimable=False)
+            for waiter in waiters:
+                if found.resolved:
+                    waiter.look = found
+                    waiter.signal.set()
+                elif found.claimable and waiter.claims and (waiter.key not in claimers or name[3] < claimers[waiter.key][0]):
+                    claimers[waiter.key] = (name[3], waiter)
+        for _, waiter in claimers.values():
+            waiter.look = Look(resolved=False, claimable=True)
+            waiter.signal.set()
