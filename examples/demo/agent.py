@@ -74,9 +74,7 @@ class Agent:
         """Read, think, write."""
         began_s = self.now_s()
         history = self._histories.read(thread)
-        history += tuple(
-            Entry(message_id) for message_id in new if Entry(message_id) not in history
-        )
+        history += tuple(Entry(message_id) for message_id in new if Entry(message_id) not in history)
         self._histories.write(thread, history)
         answered = {message_id for entry in history for message_id in entry.answers} - set(new)
         is_open = [e.entry_id for e in history if not e.answers and e.entry_id not in answered]

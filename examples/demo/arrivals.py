@@ -30,9 +30,7 @@ def recorded() -> dict[str, list[Arrival]]:
         for row in csv.DictReader(file):
             log = row["log"]
             message_id = f"{log}-{len(logs[log])}"
-            logs[log].append(
-                Arrival(int(row["offset_s"]), log, row["thread"], message_id, int(row["chars"]))
-            )
+            logs[log].append(Arrival(int(row["offset_s"]), log, row["thread"], message_id, int(row["chars"])))
     return logs
 
 

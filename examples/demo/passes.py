@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from chatlock import AsyncChatlock, AsyncTurn
+from chatlock import AsyncChatlock, AsyncTurn, Verified
 from examples.demo.agent import Agent, SentLog
 from examples.demo.arrivals import Arrival
 
 WAIT_MS = 300_000
 
 Answered = Callable[[int], object]
-Play = Callable[[list[Arrival], Agent, SentLog, Answered], Coroutine[Any, Any, list[str]]]
+Play = Callable[[list[Arrival], Agent, SentLog, Answered], Coroutine[Any, Any, Verified | None]]
 
 
 async def replay(
@@ -29,9 +29,7 @@ async def replay(
             group.create_task(on_message(arrival))
 
 
-async def without_chatlock(
-    arrivals: list[Arrival], agent: Agent, log: SentLog, answered: Answered
-) -> list[str]:
+async def without_chatlock(arrivals: list[Arrival], agent: Agent, log: SentLog, answered: Answered) -> None:
     """Every message starts a turn of its own as soon as it arrives."""
 
     async def on_message(arrival: Arrival) -> None:
@@ -39,15 +37,12 @@ async def without_chatlock(
         answered(1)
 
     await replay(arrivals, agent, on_message)
-    return []
 
 
 def with_chatlock(url: str) -> Play:
-    """Every message is submitted as soon as it arrives.  The pass returns what verify found."""
+    """Every message is submitted as soon as it arrives.  The pass returns what verify saw."""
 
-    async def play(
-        arrivals: list[Arrival], agent: Agent, log: SentLog, answered: Answered
-    ) -> list[str]:
+    async def play(arrivals: list[Arrival], agent: Agent, log: SentLog, answered: Answered) -> Verified:
         async with AsyncChatlock(url) as chat:
             await chat.setup()
 
@@ -56,9 +51,7 @@ def with_chatlock(url: str) -> Play:
                 thread = (turn.key.tenant, turn.key.thread)
                 reply = await agent.turn(thread, [message.message_id for message in turn.messages])
                 await turn.finish({"answers": list(reply.entry.answers)})
-                log.sent(
-                    reply
-                )  # only now: finish refuses a turn that lost its claim, and then nothing is sent
+                log.sent(reply)  # only now: finish refuses a turn that lost its claim, and then nothing is sent
                 answered(len(reply.entry.answers))
 
             async def on_message(arrival: Arrival) -> None:

