@@ -59,6 +59,4 @@ def _next(executor: Executor, after: Key) -> list[Key]:
 
 
 def _raise(executor: Executor, key: Key, limits: Limits) -> None:
-    executor.transaction(
-        "epoch.token", lambda conn: epoch.raise_token(conn, key, limits.backoff_max_ms)
-    )
+    executor.transaction("epoch.token", lambda conn: epoch.raise_token(conn, key, limits.backoff_max_ms))

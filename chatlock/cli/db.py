@@ -79,9 +79,7 @@ def check(context: Context) -> None:
     type=click.Choice(list(migrations.SERVER_NAMES)),
     help="The kind of database.",
 )
-@click.option(
-    "--from", "from_", metavar="REVISION", help="Where the database is; else it is empty."
-)
+@click.option("--from", "from_", metavar="REVISION", help="Where the database is; else it is empty.")
 @click.option("--to", default="head", metavar="REVISION", help="Where to stop; else the newest.")
 def sql(dialect: str, from_: str | None, to: str) -> None:
     """Print the SQL of an upgrade, for whoever runs it by hand or in another tool.

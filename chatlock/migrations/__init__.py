@@ -98,9 +98,7 @@ def _check_server(conn: Connection) -> None:
     found = conn.dialect.server_version_info or ()
     if found < SERVER_LEAST[name]:
         product, needed = SERVER_NAMES[name], ".".join(map(str, SERVER_LEAST[name]))
-        raise StoreUnavailable(
-            f"{product} {'.'.join(map(str, found))} is too old: chatlock needs {needed} or newer"
-        )
+        raise StoreUnavailable(f"{product} {'.'.join(map(str, found))} is too old: chatlock needs {needed} or newer")
 
 
 def _unknown_dialect(name: str) -> InvalidInput:

@@ -40,9 +40,7 @@ def apply(conn: Connection, to: int | str, directories: Sequence[Path] = DIRECTO
     _run(MigrationContext.configure(conn, opts=options))
 
 
-def render(
-    dialect: str, from_: int | str | None, to: int | str, directories: Sequence[Path] = DIRECTORIES
-) -> str:
+def render(dialect: str, from_: int | str | None, to: int | str, directories: Sequence[Path] = DIRECTORIES) -> str:
     """What `apply` would run after `from_`, as text with its own BEGIN, lock and COMMIT."""
     script, text = scripts(directories), StringIO()
     start = None if from_ is None else _revision_id(script, from_)

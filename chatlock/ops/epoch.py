@@ -25,10 +25,7 @@ WHOLE_DATABASE = Key("", "")
 
 RAISE_EPOCH = named(
     "epoch.raise",
-    update(meta)
-    .where(meta.c.name == "epoch")
-    .values(value=meta.c.value + 1)
-    .returning(meta.c.value),
+    update(meta).where(meta.c.name == "epoch").values(value=meta.c.value + 1).returning(meta.c.value),
 )
 COUNT = named("epoch.count", select(func.count()).select_from(threads))
 THREADS_AFTER = named(
@@ -87,9 +84,7 @@ def raise_token(conn: Connection, key: Key, backoff_max_ms: int) -> None:
     """
     row = lock(conn, key)
     if row is None:
-        raise AssertionError(
-            "the thread's row vanished: rows of chatlock_threads are never deleted"
-        )
+        raise AssertionError("the thread's row vanished: rows of chatlock_threads are never deleted")
     if row.status == Status.RUNNING:
         end_unanswered(
             conn,

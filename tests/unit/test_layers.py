@@ -18,7 +18,7 @@ LAYERS = (
     ("schema", "dialects", "migrations"),
     ("ops",),
     ("executor", "io", "caller", "store", "heart", "wake", "window"),
-    ("turn", "client", "sweep"),
+    ("turn", "client", "sweep", "epoch"),
     ("writes",),
     ("testing", "observe"),
     ("middleware", "rq_jobs"),

@@ -114,13 +114,10 @@ def create_messages(op: Operations) -> None:
         big("expire_ms", null=True),
         text("redrive_of", null=True),
         text("trace", null=True),
-        sa.UniqueConstraint(
-            "tenant", "message_id", "thread_id", "incarnation", name="chatlock_messages_once"
-        ),
+        sa.UniqueConstraint("tenant", "message_id", "thread_id", "incarnation", name="chatlock_messages_once"),
         check(
             "chatlock_messages_disposition",
-            "disposition IN ('pending','answered','superseded','cancelled','expired',"
-            "'dead','deleted')",
+            "disposition IN ('pending','answered','superseded','cancelled','expired','dead','deleted')",
         ),
         check("chatlock_messages_pending", "disposition <> 'pending' OR turn_token IS NULL"),
         check(
@@ -158,9 +155,7 @@ def create_turns(op: Operations) -> None:
         check("chatlock_turns_ended", "(state = 'running') = (ended_at IS NULL)"),
         postgresql_with=FILL,
     )
-    create_partial_index(
-        op, "chatlock_turns_one_running", ["tenant", "thread_id"], "state = 'running'", unique=True
-    )
+    create_partial_index(op, "chatlock_turns_one_running", ["tenant", "thread_id"], "state = 'running'", unique=True)
     create_partial_index(
         op,
         "chatlock_turns_resolve_once",
@@ -178,9 +173,7 @@ def create_turns(op: Operations) -> None:
     )
 
 
-def create_partial_index(
-    op: Operations, name: str, columns: list[str], where: str, *, unique: bool
-) -> None:
+def create_partial_index(op: Operations, name: str, columns: list[str], where: str, *, unique: bool) -> None:
     condition = sa.text(where)
     op.create_index(
         name,
