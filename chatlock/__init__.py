@@ -1,5 +1,7 @@
 """chatlock: one turn per conversation thread, on SQLite and PostgreSQL."""
 
+from __future__ import annotations
+
 from chatlock.admin import Swept
 from chatlock.async_client import AsyncChatlock
 from chatlock.client import Chatlock, ClientOptions, SubmitOptions

@@ -78,7 +78,9 @@ class AsyncChatlock(Client):
         """See Chatlock.setup."""
         await self._admin.setup()
 
-    async def submit(self, thread: str, payload: object, *, conn: Any = None, **options: Unpack[SubmitOptions]) -> Outcome:
+    async def submit(
+        self, thread: str, payload: object, *, conn: Any = None, **options: Unpack[SubmitOptions]
+    ) -> Outcome:
         """See Chatlock.submit.  conn may also be an AsyncConnection or AsyncSession.
 
         A cancelled call hands its claim back uncharged; its message stays stored.
@@ -115,9 +117,11 @@ class AsyncChatlock(Client):
         """See Chatlock.stream.  Leaving early cancels this call's turn, which is released uncharged."""
         what, wait_ms = self._submission(thread, payload, options)
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
-        stop = self._flows.feeds.listen(
-            what.key, what.message_id, lambda event: loop.call_soon_threadsafe(events.put_nowait, event) and None
-        )
+
+        def put(event: Event) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        stop = self._flows.feeds.listen(what.key, what.message_id, put)
         task = asyncio.ensure_future(self._flows.submit(what, wait_ms))
         task.add_done_callback(lambda done: loop.call_soon(events.put_nowait, None))
         try:
@@ -142,7 +146,13 @@ class AsyncChatlock(Client):
         return await self._do(self._admin.cancel(self._flows.key(tenant, thread), message_id))
 
     async def park(
-        self, thread: str, *, turn: int | None = None, tenant: str | None = None, actor: str | None = None, reason: str = ""
+        self,
+        thread: str,
+        *,
+        turn: int | None = None,
+        tenant: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
     ) -> Receipt:
         """See Chatlock.park."""
         return await self._do(self._admin.park(self._flows.key(tenant, thread), turn, act("park", actor, reason)))
@@ -154,7 +164,14 @@ class AsyncChatlock(Client):
         return await self._do(self._admin.resume(self._flows.key(tenant, thread), act("resume", actor, reason)))
 
     async def free(
-        self, thread: str, *, turn: int, force: bool = False, tenant: str | None = None, actor: str | None = None, reason: str = ""
+        self,
+        thread: str,
+        *,
+        turn: int,
+        force: bool = False,
+        tenant: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
     ) -> Receipt:
         """See Chatlock.free."""
         what = act("free", actor, reason)

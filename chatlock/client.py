@@ -298,7 +298,13 @@ class Chatlock(Client):
         return self._do(self._admin.cancel(self._flows.key(tenant, thread), message_id))
 
     def park(
-        self, thread: str, *, turn: int | None = None, tenant: str | None = None, actor: str | None = None, reason: str = ""
+        self,
+        thread: str,
+        *,
+        turn: int | None = None,
+        tenant: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
     ) -> Receipt:
         """Takes the thread out of automatic service.  A running turn must be named, and is then released and fenced out."""
         return self._do(self._admin.park(self._flows.key(tenant, thread), turn, act("park", actor, reason)))
@@ -308,12 +314,17 @@ class Chatlock(Client):
         return self._do(self._admin.resume(self._flows.key(tenant, thread), act("resume", actor, reason)))
 
     def free(
-        self, thread: str, *, turn: int, force: bool = False, tenant: str | None = None, actor: str | None = None, reason: str = ""
+        self,
+        thread: str,
+        *,
+        turn: int,
+        force: bool = False,
+        tenant: str | None = None,
+        actor: str | None = None,
+        reason: str = "",
     ) -> Receipt:
         """Frees the named turn if it is stale, or, with force, although it lives: it can then commit nothing more."""
-        return self._do(
-            self._admin.free(self._flows.key(tenant, thread), turn, force, act("free", actor, reason))
-        )
+        return self._do(self._admin.free(self._flows.key(tenant, thread), turn, force, act("free", actor, reason)))
 
     def delete(self, thread: str, *, tenant: str | None = None, actor: str | None = None, reason: str = "") -> Receipt:
         """Deletes the thread: a running turn is fenced out, pending messages become deleted, later submits are Gone."""

@@ -166,14 +166,23 @@ def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
         try:
             url = make_url(source)
         except (ArgumentError, ValueError):  # a port that is no number may be part of a password
-            raise InvalidInput("bad_url", "the database URL cannot be parsed; its form is dialect://user@host/name") from None
+            raise InvalidInput(
+                "bad_url", "the database URL cannot be parsed; its form is dialect://user@host/name"
+            ) from None
     backend = url.get_backend_name()
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise InvalidInput("bad_url", f"chatlock runs on postgresql and sqlite, not on {backend!r}")
-    if not url.database or url.database == ":memory:" or "mode=memory" in url.database or url.query.get("mode") == "memory":
-        raise InvalidInput("bad_url", "an in-memory SQLite database has one connection only; give a file: sqlite:///chat.db")
+    if (
+        not url.database
+        or url.database == ":memory:"
+        or "mode=memory" in url.database
+        or url.query.get("mode") == "memory"
+    ):
+        raise InvalidInput(
+            "bad_url", "an in-memory SQLite database has one connection only; give a file: sqlite:///chat.db"
+        )
     return url.set(drivername="sqlite")
 
 
@@ -185,12 +194,19 @@ def make_engine(
     arguments: dict[str, Any] = {"poolclass": NullPool}
     if pooled:
         arguments = {"poolclass": QueuePool, "pool_size": pool_size, "max_overflow": 0, "pool_timeout": 60}
-    connect_args: dict[str, Any] = {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else {}
+    connect_args: dict[str, Any] = (
+        {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else {}
+    )
     if pooler == "transaction":
         connect_args["prepare_threshold"] = None
     try:
         engine = create_engine(
-            url, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, connect_args=connect_args, hide_parameters=True, **arguments
+            url,
+            isolation_level="AUTOCOMMIT",
+            pool_reset_on_return=None,
+            connect_args=connect_args,
+            hide_parameters=True,
+            **arguments,
         )
     except (NoSuchModuleError, ModuleNotFoundError):
         raise StoreUnavailable("PostgreSQL needs psycopg: pip install 'chatlock[postgres]'") from None
@@ -209,7 +225,9 @@ def _open_sqlite(connection: Any, record: Any) -> None:
     if mode != "wal":  # the switch ignores any busy timeout: the executor retries the whole operation
         mode = cursor.execute("PRAGMA journal_mode=wal").fetchone()[0]
     if mode != "wal":
-        raise StoreUnavailable("this SQLite file cannot be switched to WAL; put it on a local disk where the folder is writable")
+        raise StoreUnavailable(
+            "this SQLite file cannot be switched to WAL; put it on a local disk where the folder is writable"
+        )
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, Connection
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from chatlock import migrations
@@ -310,12 +311,15 @@ def _translated(error: Exception, fault: Fault, commit_unknown: bool) -> Chatloc
     if fault is Fault.FULL:
         return StoreFull("the database's disk or quota is full; nothing was written; free space and try again")
     if fault is Fault.READ_ONLY:
-        return StoreReadOnly("the database cannot be written; check the permissions of its file and folder, or of the role")
+        return StoreReadOnly(
+            "the database cannot be written; check the permissions of its file and folder, or of the role"
+        )
     if fault is Fault.RETRY:
         return StoreUnavailable("the database stayed locked by another writer for too long; nothing was written")
     if fault is Fault.DISCONNECT:
         return StoreUnavailable(
-            "the database cannot be reached; check that it runs and that the URL is right", commit_unknown=commit_unknown
+            "the database cannot be reached; check that it runs and that the URL is right",
+            commit_unknown=commit_unknown,
         )
     orig = getattr(error, "orig", None) or error
     code = getattr(orig, "sqlstate", None) or getattr(orig, "sqlite_errorname", None) or type(orig).__name__

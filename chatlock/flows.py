@@ -12,9 +12,9 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from chatlock.caller import on_caller
 from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, StoreUnavailable, TurnNotFinished
@@ -35,6 +35,8 @@ from chatlock.wake.waiters import Waiter, Waiters
 from chatlock.window import Windows
 
 log = logging.getLogger("chatlock")
+
+T = TypeVar("T")
 
 HANDED_BACK = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -63,7 +65,9 @@ class Flows:
         self.windows = Windows(executor, config.limits, self.store.owner, heartbeat=config.heartbeat)
         self.handlers: dict[str, Handler] = {}
         self.feeds = Feeds()
-        self.waiters = Waiters(lambda waited: executor.read("look", lambda c: inspect.look(c, waited, config.limits.backoff_max_ms)))
+        self.waiters = Waiters(
+            lambda waited: executor.read("look", lambda c: inspect.look(c, waited, config.limits.backoff_max_ms))
+        )
         self.heart = Heart(
             lambda claim: executor.beat(lambda c: heartbeat(c, claim)),
             lambda claim: executor.beat(lambda c: turn_state(c, claim)),
@@ -88,7 +92,14 @@ class Flows:
         return checked_key(tenant if tenant is not None else self.config.tenant, thread)
 
     def submission(
-        self, thread: str, payload: object, message_id: str | None, tenant: str | None, agent: str, policy: str | None, recreate: bool
+        self,
+        thread: str,
+        payload: object,
+        message_id: str | None,
+        tenant: str | None,
+        agent: str,
+        policy: str | None,
+        recreate: bool,
     ) -> Submission:
         """A checked submission; InvalidInput before anything is written."""
         key = self.key(tenant, thread)
@@ -117,7 +128,9 @@ class Flows:
             place.leave()
         if isinstance(got, TurnCore):
             raise AssertionError("a claim was granted to a call without a handler")
-        if isinstance(got, AlreadyAnswered) and got.turn in ran:  # its finish committed, but the answer was long in doubt
+        if (
+            isinstance(got, AlreadyAnswered) and got.turn in ran
+        ):  # its finish committed, but the answer was long in doubt
             return Answered(message_id=got.message_id, seq=got.seq, reply=got.reply, turn=got.turn)
         return got
 
@@ -245,7 +258,9 @@ class Flows:
             try:
                 drive(core.release(sync))
             except ChatlockError as error:
-                log.warning("close.release_failed", extra={"claim_id": core.claim.claim_id, "error": type(error).__name__})
+                log.warning(
+                    "close.release_failed", extra={"claim_id": core.claim.claim_id, "error": type(error).__name__}
+                )
         self.heart.close()
         self.executor.close()
 
@@ -288,7 +303,7 @@ class Place:
         self._flows.nudge()
         return stored.outcome if self._waiter is None else await self.next()
 
-    async def _claiming(self, request: Request | None, attempt: Any) -> Any:
+    async def _claiming(self, request: Request | None, attempt: Awaitable[T]) -> T:
         """An attempt to claim that is given up by its caller is released by its claim_id, whether it landed or not."""
         try:
             return await attempt

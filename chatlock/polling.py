@@ -21,7 +21,12 @@ class Poller:
     """Sweeps until closed.  `capacity` says how many more turns may be started now, `start` begins one elsewhere."""
 
     def __init__(
-        self, sweep: Sweep, agents: Callable[[], list[str]], capacity: Callable[[], int], start: Callable[[Granted], None], every_ms: int
+        self,
+        sweep: Sweep,
+        agents: Callable[[], list[str]],
+        capacity: Callable[[], int],
+        start: Callable[[Granted], None],
+        every_ms: int,
     ) -> None:
         self._sweep, self._agents, self._capacity, self._start = sweep, agents, capacity, start
         self._every_s = every_ms / 1000

@@ -95,7 +95,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_R, Event.FAIL, _I, f"{_MINE}; attempts = max: its oldest message is dead", "fail"),
     Transition(_R, Event.FAIL, _P, f"{_MINE}; stalls = max", "fail"),
     Transition(_R, Event.RELEASE, _I, "claim_id is the caller's; uncharged", "release"),
-    Transition(_R, Event.RECLAIM, _I, "expires_at passed, token and beat as observed twice: token + 1, charged", "reclaim"),
+    Transition(
+        _R, Event.RECLAIM, _I, "expires_at passed, token and beat as observed twice: token + 1, charged", "reclaim"
+    ),
     Transition(_R, Event.RECLAIM, _P, "the same, and stalls = max", "reclaim"),
     Transition(_R, Event.FREE, _I, "token is the named one, and stale or forced: token + 1, uncharged", "free"),
     Transition(_I, Event.CANCEL, _I, "the message is pending", "cancel"),

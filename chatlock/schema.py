@@ -25,7 +25,10 @@ class Base(SQLModel):
 def big(default: int | None = None, *, null: bool = False, key: bool = False) -> Any:
     """A BIGINT column."""
     server = None if default is None else text(str(default))
-    return Field(default=default, sa_column=Column(BigInteger, primary_key=key, nullable=null, server_default=server, autoincrement=False))
+    return Field(
+        default=default,
+        sa_column=Column(BigInteger, primary_key=key, nullable=null, server_default=server, autoincrement=False),
+    )
 
 
 def small(default: int) -> Any:
@@ -48,12 +51,16 @@ class Thread(Base, table=True):
     __tablename__ = "chatlock_threads"
     __table_args__ = (
         CheckConstraint("status IN ('idle','running','parked','deleted')", name="chatlock_threads_status"),
-        CheckConstraint("done_seq >= 0 AND done_seq <= fetched_seq AND fetched_seq <= last_seq", name="chatlock_threads_seqs"),
+        CheckConstraint(
+            "done_seq >= 0 AND done_seq <= fetched_seq AND fetched_seq <= last_seq", name="chatlock_threads_seqs"
+        ),
         CheckConstraint("(status = 'running') = (claim_id IS NOT NULL)", name="chatlock_threads_claim"),
         CheckConstraint("(status = 'running') = (expires_at IS NOT NULL)", name="chatlock_threads_expires"),
         CheckConstraint("(status = 'running') = (window_ends_at IS NOT NULL)", name="chatlock_threads_window"),
         CheckConstraint("holes >= 0 AND holes <= last_seq - done_seq", name="chatlock_threads_holes"),
-        CheckConstraint("token >= 0 AND incarnation >= 1 AND attempts >= 0 AND stalls >= 0", name="chatlock_threads_counts"),
+        CheckConstraint(
+            "token >= 0 AND incarnation >= 1 AND attempts >= 0 AND stalls >= 0", name="chatlock_threads_counts"
+        ),
         _FILL,
     )
     tenant: str = string(key=True)
@@ -94,7 +101,9 @@ class Message(Base, table=True):
             name="chatlock_messages_disposition",
         ),
         CheckConstraint("disposition <> 'pending' OR turn_token IS NULL", name="chatlock_messages_pending"),
-        CheckConstraint("disposition NOT IN ('answered','dead') OR turn_token IS NOT NULL", name="chatlock_messages_turn"),
+        CheckConstraint(
+            "disposition NOT IN ('answered','dead') OR turn_token IS NOT NULL", name="chatlock_messages_turn"
+        ),
         _FILL,
     )
     tenant: str = string(key=True)
@@ -118,7 +127,9 @@ class Turn(Base, table=True):
 
     __tablename__ = "chatlock_turns"
     __table_args__ = (
-        CheckConstraint("state IN ('running','done','failed','released','reclaimed','gave_up')", name="chatlock_turns_state"),
+        CheckConstraint(
+            "state IN ('running','done','failed','released','reclaimed','gave_up')", name="chatlock_turns_state"
+        ),
         CheckConstraint("state NOT IN ('done','gave_up') OR to_seq > from_seq", name="chatlock_turns_range"),
         CheckConstraint("(state = 'running') = (ended_at IS NULL)", name="chatlock_turns_ended"),
         Index(

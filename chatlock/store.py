@@ -11,8 +11,10 @@ from sqlalchemy.engine import Connection
 from chatlock.executor import Executor
 from chatlock.inputs import Key
 from chatlock.io import Io
-from chatlock.ops import claim, fence, fetch, finish, hot, inspect, submit, unanswered
+from chatlock.ops import claim, fence, fetch, finish, hot, inspect, unanswered
+from chatlock.ops import submit as submit_op
 from chatlock.ops.base import Claim, Message
+from chatlock.ops.submit import Submission, Submitted
 from chatlock.protocol import Limits, Outcome
 
 T = TypeVar("T")
@@ -41,13 +43,13 @@ class Store:
         """Autocommit statements."""
         return await self.io.run(lambda: self.executor.read(name, op))
 
-    async def submit(self, what: submit.Submission, request: claim.Request | None) -> submit.Submitted:
+    async def submit(self, what: Submission, request: claim.Request | None) -> Submitted:
         """The hot statement, and for a thread's first message the row and the statement again; else the locked operation."""
         return await self.io.run(lambda: submit_once(self.executor, what, request, self.limits))
 
-    async def redrive(self, what: submit.Submission) -> submit.Submitted:
+    async def redrive(self, what: Submission) -> Submitted:
         """The locked submit: the hot statement does not name the dead message."""
-        return await self.transaction("submit", lambda c: submit.submit(c, what, None, self.limits))
+        return await self.transaction("submit", lambda c: submit_op.submit(c, what, None, self.limits))
 
     async def finish(self, what: finish.Finish, request: claim.Request | None) -> finish.Finished | None:
         """The hot statement, or the locked operation; with a request always the latter, which can hand off."""
@@ -93,17 +95,15 @@ class Store:
         await self.transaction("mark", lambda c: fetch.mark(c, held, value))
 
 
-def submit_once(
-    executor: Executor, what: submit.Submission, request: claim.Request | None, limits: Limits
-) -> submit.Submitted:
+def submit_once(executor: Executor, what: Submission, request: claim.Request | None, limits: Limits) -> Submitted:
     """S1; for a thread's first message the row and S1 again; in every other case the locked submit."""
 
-    def s1(cursor: Any) -> submit.Submitted | None:
+    def s1(cursor: Any) -> Submitted | None:
         return hot.hot_submit(cursor, what, request, limits.backoff_max_ms)
 
     stored = executor.hot("submit_hot", s1)
     if stored is None:
-        stored = executor.transaction("submit", lambda c: submit.submit(c, what, request, limits))
+        stored = executor.transaction("submit", lambda c: submit_op.submit(c, what, request, limits))
     return stored
 
 

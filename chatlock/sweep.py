@@ -29,7 +29,9 @@ class Sweep:
     monotonic clock: an outage of the database or a step of its clock then does not reclaim every live turn at once.
     """
 
-    def __init__(self, executor: Executor, limits: Limits, windows: Windows, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, executor: Executor, limits: Limits, windows: Windows, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._executor, self._limits, self._windows, self._monotonic = executor, limits, windows, monotonic
         self._first_seen: dict[Sighting, float] = {}
         self._gap_s = (2 * limits.beat_ms + 1000) / 1000

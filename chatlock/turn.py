@@ -16,7 +16,7 @@ from chatlock.inputs import Key, canonical_json, checked_id, digest, from_json, 
 from chatlock.io import drive
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
-from chatlock.ops.base import Claim, Incomplete, Message, turn_state
+from chatlock.ops.base import Incomplete, Message, turn_state
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished
 from chatlock.store import Store
@@ -26,14 +26,18 @@ log = logging.getLogger("chatlock")
 MARK_BYTES_MAX = 64 * 1024
 ERROR_CHARS_MAX = 200
 
-keys_in_turn: contextvars.ContextVar[frozenset[Key]] = contextvars.ContextVar("chatlock_keys_in_turn", default=frozenset())
+keys_in_turn: contextvars.ContextVar[frozenset[Key]] = contextvars.ContextVar(
+    "chatlock_keys_in_turn", default=frozenset()
+)
 """Threads whose turn the current context runs inside: a submit to one of them never waits."""
 
 
 class TurnCore:
     """The state of a turn and its flows, written once; Turn and AsyncTurn are its two faces."""
 
-    def __init__(self, store: Store, heart: Heart, granted: Granted, on_end: Callable[[TurnCore], None], beats: bool) -> None:
+    def __init__(
+        self, store: Store, heart: Heart, granted: Granted, on_end: Callable[[TurnCore], None], beats: bool
+    ) -> None:
         self.claim = granted.claim
         self.messages: tuple[Message, ...] = granted.messages
         self.lost = False
@@ -129,7 +133,12 @@ class TurnCore:
         return Finish(self.claim, upto, sum(seq <= upto for seq in held), reply_json(reply))
 
     async def finish(
-        self, store: Store, reply: object = None, upto: int | None = None, conn: Any = None, request: Request | None = None
+        self,
+        store: Store,
+        reply: object = None,
+        upto: int | None = None,
+        conn: Any = None,
+        request: Request | None = None,
     ) -> Finished:
         what = self._finish_of(store, reply, upto)
         self.reply, self.upto = from_json(what.reply), what.upto

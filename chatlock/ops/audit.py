@@ -49,5 +49,12 @@ WRITE = named(
 def write_audit(conn: Connection, key: Key, row: ThreadRow, act: Act) -> None:
     """Writes one audit row naming the incarnation and token that the operator acted on."""
     run(
-        conn, WRITE, key, incarnation=row.incarnation, token=row.token, action=act.action, actor=act.actor, reason=act.reason
+        conn,
+        WRITE,
+        key,
+        incarnation=row.incarnation,
+        token=row.token,
+        action=act.action,
+        actor=act.actor,
+        reason=act.reason,
     )

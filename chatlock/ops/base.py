@@ -32,7 +32,7 @@ def b(name: str) -> Any:
     return bindparam(f"b_{name}")
 
 
-def run(conn: Connection, statement: Any, key: Key | None = None, **values: Any) -> CursorResult[Any]:
+def run(conn: Connection, statement: Any, key: Key | None = None, **values: Any) -> CursorResult[*tuple[Any, ...]]:
     """Executes a catalogued statement."""
     if isinstance(statement, PerDialect):
         statement = statement.on(conn)
@@ -126,7 +126,12 @@ _COLUMNS = [threads.c[name] for name in ThreadRow.__dataclass_fields__ if name !
 
 
 def _lock(skip_locked: bool) -> Any:
-    locked = select(*_COLUMNS).where(of_thread(threads)).with_for_update(key_share=True, skip_locked=skip_locked).cte("locked")
+    locked = (
+        select(*_COLUMNS)
+        .where(of_thread(threads))
+        .with_for_update(key_share=True, skip_locked=skip_locked)
+        .cte("locked")
+    )
     return select(*locked.c, wall_ms())
 
 
@@ -154,7 +159,11 @@ def lock(conn: Connection, key: Key, *, skip_locked: bool = False) -> ThreadRow 
 
 def holds(row: ThreadRow | None, claim: Claim) -> bool:
     """Whether the locked row is still under this claim."""
-    return row is not None and (row.incarnation, row.token, row.status) == (claim.incarnation, claim.token, Status.RUNNING)
+    return row is not None and (row.incarnation, row.token, row.status) == (
+        claim.incarnation,
+        claim.token,
+        Status.RUNNING,
+    )
 
 
 def mine(conn: Connection, claim: Claim) -> ThreadRow:

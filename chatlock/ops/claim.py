@@ -78,7 +78,10 @@ START_TURN = named(
 # done_seq moves only when a turn over that head resolves it: an earlier turn from the same place did not complete
 BEFORE = named(
     "turn.before",
-    select(turns.c.from_seq, turns.c.token, turns.c.state, turns.c.mark).where(of_incarnation(turns), turns.c.token < b("token")).order_by(turns.c.token.desc()).limit(1),
+    select(turns.c.from_seq, turns.c.token, turns.c.state, turns.c.mark)
+    .where(of_incarnation(turns), turns.c.token < b("token"))
+    .order_by(turns.c.token.desc())
+    .limit(1),
 )
 
 
@@ -129,11 +132,15 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
         lease_ms=request.lease_ms,
         window_ms=request.window_ms,
         fresh=row.attempts == 0 and row.stalls == 0,
-        previous_incomplete=Incomplete(before.token, before.state, from_json(before.mark)) if before and incomplete else None,
+        previous_incomplete=Incomplete(before.token, before.state, from_json(before.mark))
+        if before and incomplete
+        else None,
     )
 
 
-def claim_and_fetch(conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None) -> Granted | None:
+def claim_and_fetch(
+    conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None
+) -> Granted | None:
     """claim_locked, with the first fetch in the same transaction unless something was charged before.
 
     After a charge the fetch is a transaction of its own, because it is then the proof of receipt.
@@ -143,7 +150,10 @@ def claim_and_fetch(conn: Connection, key: Key, row: ThreadRow, request: Request
         return None
     if not claim.fresh:
         return Granted(claim)
-    return Granted(claim, take_batch(conn, claim, row, after=row.done_seq, fetched=row.done_seq, batch_max=request.limits.batch_max))
+    return Granted(
+        claim,
+        take_batch(conn, claim, row, after=row.done_seq, fetched=row.done_seq, batch_max=request.limits.batch_max),
+    )
 
 
 def adopt(row: ThreadRow, key: Key, request: Request) -> Granted | None:

@@ -18,7 +18,9 @@ from chatlock.schema import due, threads
 
 
 def _upsert(insert: Any) -> Any:
-    new = insert(due).values(tenant=b("tenant"), thread_id=b("thread"), due_at=b("due_at"), priority=b("priority"), dispatched_until=0)
+    new = insert(due).values(
+        tenant=b("tenant"), thread_id=b("thread"), due_at=b("due_at"), priority=b("priority"), dispatched_until=0
+    )
     return new.on_conflict_do_update(
         index_elements=[due.c.tenant, due.c.thread_id],
         set_={"due_at": new.excluded.due_at, "priority": new.excluded.priority, "dispatched_until": 0},

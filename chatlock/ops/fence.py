@@ -19,7 +19,9 @@ _held = (
     threads.c.status == "running",
 )
 FENCE_PG = named("fence.lock", select(threads.c.token).where(*_held).with_for_update(key_share=True))
-FENCE_SQLITE = named("fence.touch", update(threads).where(*_held).values(beat=threads.c.beat).returning(threads.c.token))
+FENCE_SQLITE = named(
+    "fence.touch", update(threads).where(*_held).values(beat=threads.c.beat).returning(threads.c.token)
+)
 BOUND_IDLE = named("fence.bound_idle", text("SET LOCAL idle_in_transaction_session_timeout = '10s'"))
 
 
@@ -36,9 +38,11 @@ RAISE_HIGHEST = named("fence.raise_highest", per_dialect(_raise_highest))
 KEEP = named(
     "session.insert",
     per_dialect(
-        lambda insert: insert(sessions)
-        .values(tenant=b("tenant"), thread_id=b("thread"), name=b("name"), value=b("value"), token=b("token"))
-        .on_conflict_do_nothing()
+        lambda insert: (
+            insert(sessions)
+            .values(tenant=b("tenant"), thread_id=b("thread"), name=b("name"), value=b("value"), token=b("token"))
+            .on_conflict_do_nothing()
+        )
     ),
 )
 KEPT = named("session.select", select(sessions.c.value).where(of_thread(sessions), sessions.c.name == b("name")))

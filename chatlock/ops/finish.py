@@ -8,7 +8,19 @@ from sqlalchemy import case, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
-from chatlock.ops.base import Claim, ThreadRow, b, holds, lock, named, of_incarnation, of_thread, resolved_prefix, run, turn_state
+from chatlock.ops.base import (
+    Claim,
+    ThreadRow,
+    b,
+    holds,
+    lock,
+    named,
+    of_incarnation,
+    of_thread,
+    resolved_prefix,
+    run,
+    turn_state,
+)
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.fence import fence
@@ -46,11 +58,23 @@ ANSWER = named(
     .values(disposition="answered", turn_token=b("token"))
     .returning(messages.c.seq),
 )
-NO_CLAIM = {"claim_id": None, "owner": None, "claimed_at": None, "expires_at": None, "window_ends_at": None, "lease_ms": None}
+NO_CLAIM = {
+    "claim_id": None,
+    "owner": None,
+    "claimed_at": None,
+    "expires_at": None,
+    "window_ends_at": None,
+    "lease_ms": None,
+}
 ALL_DONE = named(
     "finish.thread",
     update(threads)
-    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.token == b("token"), threads.c.status == "running")
+    .where(
+        of_thread(threads),
+        threads.c.incarnation == b("incarnation"),
+        threads.c.token == b("token"),
+        threads.c.status == "running",
+    )
     .values(
         status="idle",
         done_seq=b("done"),
@@ -75,7 +99,10 @@ LATE = named(
     "turn.report_late",
     update(turns)
     .where(
-        of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "reclaimed", turns.c.late_ended_at.is_(None)
+        of_incarnation(turns),
+        turns.c.token == b("token"),
+        turns.c.state == "reclaimed",
+        turns.c.late_ended_at.is_(None),
     )
     .values(late_ended_at=wall_ms())
     .returning(turns.c.token),
@@ -114,7 +141,9 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
         raise AssertionError("the pending messages of the range are not those that the turn held")
     holes = row.holes - (what.upto - claim.from_seq - answered)
     done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)
-    ended = run(conn, ALL_DONE, claim.key, incarnation=claim.incarnation, token=claim.token, done=done, new_holes=holes).all()
+    ended = run(
+        conn, ALL_DONE, claim.key, incarnation=claim.incarnation, token=claim.token, done=done, new_holes=holes
+    ).all()
     closed = run(conn, END_DONE, claim.key, **bound, reply=what.reply).all()
     if (len(ended), len(closed)) != (1, 1):
         raise AssertionError("the locked thread changed under its lock")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatlock.dialects import CLOCK_SQLITE, WALL_PG
+from chatlock.inputs import from_json
 from chatlock.ops.base import Claim, Message, named
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished
 from chatlock.ops.submit import Submission, Submitted, submission_values
-from chatlock.inputs import from_json
 from chatlock.protocol import POLICIES, Parked, Queued, Status
 
 # every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  No row: no such thread, or
@@ -202,10 +202,24 @@ def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored | None
     nothing = _Stored(incarnation, status, None, False, None, done, holes, None)
     if status == "deleted" or not (values["store"] or free):
         return nothing
-    values |= {"incarnation": incarnation, "seq": last + 1, "now": now, "token": token, "done_seq": done, "priority": priority}
+    values |= {
+        "incarnation": incarnation,
+        "seq": last + 1,
+        "now": now,
+        "token": token,
+        "done_seq": done,
+        "priority": priority,
+    }
     if not cursor.execute(_STORE, values).fetchall():
         return nothing
-    go = values["may_claim"] and free and attempts == 0 and stalls == 0 and max(not_before, quiet) <= now and awaiting is None
+    go = (
+        values["may_claim"]
+        and free
+        and attempts == 0
+        and stalls == 0
+        and max(not_before, quiet) <= now
+        and awaiting is None
+    )
     if go:
         cursor.execute(_CLAIM, values)
         cursor.execute(_START, values)

@@ -44,7 +44,10 @@ MOVE_PREFIX = named(
 )
 PARK = named(
     "park.thread",
-    update(threads).where(of_thread(threads), threads.c.status == "idle").values(status="parked").returning(threads.c.token),
+    update(threads)
+    .where(of_thread(threads), threads.c.status == "idle")
+    .values(status="parked")
+    .returning(threads.c.token),
 )
 RESUME = named(
     "resume.thread",
@@ -108,7 +111,9 @@ def cancel(conn: Connection, key: Key, message_id: str, backoff_max_ms: int) -> 
     return outcome_of(conn, key, message_id)
 
 
-def resolve(conn: Connection, key: Key, row: ThreadRow, seq: int, disposition: Disposition, backoff_max_ms: int) -> None:
+def resolve(
+    conn: Connection, key: Key, row: ThreadRow, seq: int, disposition: Disposition, backoff_max_ms: int
+) -> None:
     """Resolves one pending message without a turn, and moves done_seq over the resolved prefix unless a turn runs.
 
     Guard: the row is locked and the message may be resolved.

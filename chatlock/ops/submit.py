@@ -49,9 +49,11 @@ class Submitted:
 INIT = named(
     "thread.init",
     per_dialect(
-        lambda insert: insert(threads)
-        .values(tenant=b("tenant"), thread_id=b("thread"), agent=b("agent"), created_at=wall_ms())
-        .on_conflict_do_nothing()
+        lambda insert: (
+            insert(threads)
+            .values(tenant=b("tenant"), thread_id=b("thread"), agent=b("agent"), created_at=wall_ms())
+            .on_conflict_do_nothing()
+        )
     ),
 )
 RECREATE = named(

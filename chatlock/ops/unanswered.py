@@ -10,7 +10,19 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import stable_ms, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.audit import Act, Receipt, write_audit
-from chatlock.ops.base import Claim, ThreadRow, b, holds, lock, named, of_incarnation, of_thread, resolved_prefix, run, turn_state
+from chatlock.ops.base import (
+    Claim,
+    ThreadRow,
+    b,
+    holds,
+    lock,
+    named,
+    of_incarnation,
+    of_thread,
+    resolved_prefix,
+    run,
+    turn_state,
+)
 from chatlock.ops.due import put_due
 from chatlock.ops.finish import NO_CLAIM
 from chatlock.protocol import UNCHARGED, Charge, Limits, Status, TurnState, charge, received
@@ -30,7 +42,12 @@ KILL_HEAD = named(
 END_THREAD = named(
     "unanswered.thread",
     update(threads)
-    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.token == b("token"), threads.c.status == "running")
+    .where(
+        of_thread(threads),
+        threads.c.incarnation == b("incarnation"),
+        threads.c.token == b("token"),
+        threads.c.status == "running",
+    )
     .values(
         status=b("new_status"),
         token=threads.c.token + b("bump"),
@@ -64,7 +81,9 @@ RUNNING = named(
     .select_from(turns)
     .join(
         threads,
-        (threads.c.tenant == turns.c.tenant) & (threads.c.thread_id == turns.c.thread_id) & (threads.c.token == turns.c.token),
+        (threads.c.tenant == turns.c.tenant)
+        & (threads.c.thread_id == turns.c.thread_id)
+        & (threads.c.token == turns.c.token),
     )
     .where(turns.c.state == "running", threads.c.status == "running"),
 )
@@ -92,7 +111,14 @@ class Ended:
 
 
 def end_unanswered(
-    conn: Connection, key: Key, row: ThreadRow, *, state: TurnState, charged: Charge, bump: int = 0, error: str | None = None
+    conn: Connection,
+    key: Key,
+    row: ThreadRow,
+    *,
+    state: TurnState,
+    charged: Charge,
+    bump: int = 0,
+    error: str | None = None,
 ) -> Ended:
     """Ends the running turn of the locked row.  attempts = max makes only message done_seq + 1 dead; stalls = max parks."""
     status, done, holes, to_seq = Status.IDLE, row.done_seq, row.holes, None
@@ -184,7 +210,9 @@ def reclaim(conn: Connection, seen: Observed, limits: Limits, jitter: float) -> 
 
 
 def _end_stale(conn: Connection, key: Key, row: ThreadRow, limits: Limits, jitter: float, why: str) -> Ended:
-    had = received(fetched_seq=row.fetched_seq, done_seq=row.done_seq, beat=row.beat, attempts=row.attempts, stalls=row.stalls)
+    had = received(
+        fetched_seq=row.fetched_seq, done_seq=row.done_seq, beat=row.beat, attempts=row.attempts, stalls=row.stalls
+    )
     charged = charge(limits, row.attempts, row.stalls, received=had, jitter=jitter)
     return end_unanswered(conn, key, row, state=TurnState.RECLAIMED, charged=charged, bump=1, error=why)
 

@@ -29,7 +29,9 @@ def _check(name: str, table: Any, *wrong: Any, source: Any = None) -> Any:
     statement = select(table.c.tenant, table.c.thread_id)
     if source is not None:
         statement = statement.select_from(source)
-    return named(f"verify.{name}", statement.where(or_(_tenant.is_(None), table.c.tenant == _tenant), *wrong).limit(EXAMPLES_MAX))
+    return named(
+        f"verify.{name}", statement.where(or_(_tenant.is_(None), table.c.tenant == _tenant), *wrong).limit(EXAMPLES_MAX)
+    )
 
 
 _answering = and_(
@@ -142,7 +144,11 @@ CHECKS: dict[str, tuple[str, Any]] = {
             threads,
             threads.c.status != "deleted",
             threads.c.last_seq > threads.c.done_seq,
-            not_(exists().where(_living(messages), messages.c.seq == threads.c.done_seq + 1, messages.c.disposition == "pending")),
+            not_(
+                exists().where(
+                    _living(messages), messages.c.seq == threads.c.done_seq + 1, messages.c.disposition == "pending"
+                )
+            ),
         ),
     ),
     "H.holes": (
@@ -174,7 +180,9 @@ _COUNTS = named(
 )
 _TURNS = named(
     "verify.turns",
-    select(turns.c.state, func.count()).where(or_(_tenant.is_(None), turns.c.tenant == _tenant)).group_by(turns.c.state),
+    select(turns.c.state, func.count())
+    .where(or_(_tenant.is_(None), turns.c.tenant == _tenant))
+    .group_by(turns.c.state),
 )
 
 

@@ -47,7 +47,10 @@ def _upsert(insert: Any) -> Any:
     new = insert(windows).values(agent=b("agent"), day=b("day"), longest_ms=b("longest"), runs=b("runs"))
     return new.on_conflict_do_update(
         index_elements=[windows.c.agent, windows.c.day],
-        set_={"longest_ms": greatest(windows.c.longest_ms, new.excluded.longest_ms), "runs": windows.c.runs + new.excluded.runs},
+        set_={
+            "longest_ms": greatest(windows.c.longest_ms, new.excluded.longest_ms),
+            "runs": windows.c.runs + new.excluded.runs,
+        },
     )
 
 

@@ -156,7 +156,11 @@ class Waiters:
                 if found.resolved:
                     waiter.look = found
                     waiter.signal.set()
-                elif found.claimable and waiter.claims and (waiter.key not in claimers or name[3] < claimers[waiter.key][0]):
+                elif (
+                    found.claimable
+                    and waiter.claims
+                    and (waiter.key not in claimers or name[3] < claimers[waiter.key][0])
+                ):
                     claimers[waiter.key] = (name[3], waiter)
         for _, waiter in claimers.values():
             waiter.look = Look(resolved=False, claimable=True)
