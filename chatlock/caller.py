@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from chatlock.dialects import Fault, fault_of
@@ -22,16 +21,17 @@ async def on_caller(conn: Any, op: Callable[[Connection], T]) -> T:
     The op's first statement must write: that takes SQLite's write lock, whatever way the transaction was begun.
     """
     try:
-        if isinstance(conn, AsyncConnection):
-            return await conn.run_sync(op)
-        if isinstance(conn, AsyncSession):
-            return await conn.run_sync(lambda session: op(session.connection()))
-        if isinstance(conn, Session):
-            return op(conn.connection())
-        if isinstance(conn, Connection):
-            return op(conn)
+        if hasattr(conn, "run_sync"):  # an async kind; importing its type would need greenlet
+            result: T = await conn.run_sync(lambda inner: op(_connection(inner)))
+            return result
+        if isinstance(conn, Connection | Session):
+            return op(_connection(conn))
     except DBAPIError as error:
         if fault_of(error) is Fault.STALE_SNAPSHOT:
             raise TransactionNotImmediate from None
         raise
     raise InvalidInput("bad_conn", "conn must be a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession")
+
+
+def _connection(conn: Connection | Session) -> Connection:
+    return conn.connection() if isinstance(conn, Session) else conn

@@ -9,11 +9,10 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from chatlock.admin import Admin, Swept, act
 from chatlock.errors import InvalidInput, TurnNotGranted
@@ -29,6 +28,9 @@ from chatlock.polling import BATCH, Poller
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, PolicyName
 from chatlock.sweep import Sweep
 from chatlock.turn import Turn, TurnCore, enter_turn, exit_turn
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -56,9 +58,10 @@ class SubmitOptions(TypedDict, total=False):
 class ClientOptions(TypedDict, total=False):
     """How a client is made.
 
-    tenant: the default owner of threads.  policy: the default for submit ("enqueue").  poller: sweep in this process and
-    run due turns of its handlers (True), at most turns_max at once (16).  pool_size: database connections (5).
-    pooler="transaction": behind a transaction pooler.  heartbeat=False: the lease is the window.  limits: times and bounds.
+    tenant: the default owner of threads.  policy: the default for submit ("enqueue").  poller: sweep in this
+    process and run due turns of its handlers (True), at most turns_max at once (16).  pool_size: database
+    connections (5). pooler="transaction": behind a transaction pooler.  heartbeat=False: the lease is the window.
+    limits: times and bounds.
     """
 
     tenant: str | None
@@ -71,7 +74,7 @@ class ClientOptions(TypedDict, total=False):
     limits: Limits
 
 
-Source = str | URL | Engine | AsyncEngine
+Source: TypeAlias = "str | URL | Engine | AsyncEngine"
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -198,7 +201,9 @@ class Chatlock(Client):
         self.close()
 
     def close(self, drain_ms: int = 0) -> None:
-        """Ends the client: waiters are told (Closed), turns get drain_ms to end, what still runs is released uncharged."""
+        """Ends the client: waiters are told (Closed), turns get drain_ms to end, what still runs is released
+        uncharged.
+        """
         self._close(drain_ms)
 
     def _do(self, flow: Coroutine[Any, Any, T]) -> T:
@@ -225,8 +230,9 @@ class Chatlock(Client):
 
         Effect: if it wins the claim and its agent has a handler here, runs the turn; else waits up to wait_ms.
         Outcomes: Answered (this call ran the turn: show the reply), AlreadyAnswered (another did), Queued, Busy,
-        Cancelled, Expired, Superseded, Dead, Parked, Gone, Conflict, Unknown.  conn: store in the caller's transaction,
-        without a claim.  Raises InvalidInput, MissingTenant, SchemaMismatch, StoreUnavailable, Closed; never the handler's error.
+        Cancelled, Expired, Superseded, Dead, Parked, Gone, Conflict, Unknown.  conn: store in the caller's
+        transaction, without a claim.  Raises InvalidInput, MissingTenant, SchemaMismatch, StoreUnavailable, Closed;
+        never the handler's error.
         """
         what, wait_ms = self._submission(thread, payload, options)
         return drive(self._flows.submit_in(conn, what) if conn is not None else self._flows.submit(what, wait_ms))
@@ -274,7 +280,7 @@ class Chatlock(Client):
         def work() -> None:
             try:
                 events.put(drive(self._flows.submit(what, wait_ms)))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  raised again by the reader
                 events.put(error)
 
         threading.Thread(target=work, name="chatlock-stream", daemon=True).start()
@@ -306,7 +312,9 @@ class Chatlock(Client):
         actor: str | None = None,
         reason: str = "",
     ) -> Receipt:
-        """Takes the thread out of automatic service.  A running turn must be named, and is then released and fenced out."""
+        """Takes the thread out of automatic service.  A running turn must be named, and is then released and fenced
+        out.
+        """
         return self._do(self._admin.park(self._flows.key(tenant, thread), turn, act("park", actor, reason)))
 
     def resume(self, thread: str, *, tenant: str | None = None, actor: str | None = None, reason: str = "") -> Receipt:
@@ -343,7 +351,9 @@ class Chatlock(Client):
         return self._do(self._admin.purge(older_than_ms))
 
     def sweep_once(self) -> Swept:
-        """One bounded pass of the poller: reclaims what is stale, then runs what is due here, one turn after another."""
+        """One bounded pass of the poller: reclaims what is stale, then runs what is due here, one turn after
+        another.
+        """
         reclaimed, turns = self._sweep.reclaim_stale(), 0
         while turns < BATCH and (granted := self._sweep.claim_due(self._agents(), 1)):
             drive(self._flows.run_loop(granted[0]))

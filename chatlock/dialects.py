@@ -1,7 +1,8 @@
-"""Every difference between PostgreSQL and SQLite: engine, clocks, transactions, insert-or-ignore, the meaning of errors.
+"""Every difference between PostgreSQL and SQLite: engine, clocks, transactions, insert-or-ignore, the meaning of
+errors.
 
-Connections are in autocommit; a locked transaction is opened and ended by the explicit text below, so that the two hot
-statements and everything else share one pool.  The hot statements themselves stand in ops/hot.py.
+Connections are in autocommit; a locked transaction is opened and ended by the explicit text below, so that the two
+hot statements and everything else share one pool.  The hot statements themselves stand in ops/hot.py.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import BigInteger, Engine, Executable, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
-from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.sql.functions import FunctionElement
 
 from chatlock.errors import InvalidInput, StoreUnavailable
+
+if TYPE_CHECKING:  # its import needs greenlet, which only users of async engines have
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 BEGIN = {"postgresql": "BEGIN ISOLATION LEVEL READ COMMITTED", "sqlite": "BEGIN IMMEDIATE"}
 BEGIN_SNAPSHOT = {"postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "sqlite": "BEGIN"}
@@ -131,8 +134,9 @@ _PG_FAULTS = {
 }  # fmt: skip
 _SQLITE_FAULTS = {
     sqlite3.SQLITE_BUSY: Fault.RETRY, sqlite3.SQLITE_LOCKED: Fault.RETRY, sqlite3.SQLITE_FULL: Fault.FULL,
-    sqlite3.SQLITE_READONLY: Fault.READ_ONLY, sqlite3.SQLITE_PERM: Fault.READ_ONLY, sqlite3.SQLITE_CANTOPEN: Fault.DISCONNECT,
-    sqlite3.SQLITE_IOERR: Fault.DISCONNECT, sqlite3.SQLITE_CONSTRAINT: Fault.CONSTRAINT,
+    sqlite3.SQLITE_READONLY: Fault.READ_ONLY, sqlite3.SQLITE_PERM: Fault.READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: Fault.DISCONNECT, sqlite3.SQLITE_IOERR: Fault.DISCONNECT,
+    sqlite3.SQLITE_CONSTRAINT: Fault.CONSTRAINT,
 }  # fmt: skip
 
 
@@ -160,7 +164,7 @@ def fault_of(error: BaseException) -> Fault:
 
 def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
     """The sync URL behind what the caller gave; InvalidInput for a database that chatlock cannot stand on."""
-    if isinstance(source, Engine | AsyncEngine):
+    if not isinstance(source, str | URL):
         url = source.url
     else:
         try:

@@ -68,7 +68,8 @@ class TransactionNotImmediate(InvalidInput):
     def __init__(self) -> None:
         super().__init__(
             "transaction_not_immediate",
-            "the transaction cannot take SQLite's write lock any more: start it with BEGIN IMMEDIATE, or call this first in it",
+            "the transaction cannot take SQLite's write lock any more: start it with BEGIN IMMEDIATE,"
+            " or call this first in it",
         )
 
 
@@ -77,7 +78,9 @@ class SchemaMismatch(ChatlockError):
 
 
 class StoreUnavailable(ChatlockError):
-    """The database cannot serve this now.  `commit_unknown` is true when a commit was sent and its answer is missing."""
+    """The database cannot serve this now.  `commit_unknown` is true when a commit was sent and its answer is
+    missing.
+    """
 
     def __init__(self, message: str, *, commit_unknown: bool = False) -> None:
         super().__init__(message)

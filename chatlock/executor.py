@@ -14,18 +14,20 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from chatlock import migrations
 from chatlock.dialects import BEGIN, BEGIN_SNAPSHOT, Fault, fault_of, make_engine
 from chatlock.errors import ChatlockError, Closed, SchemaMismatch, StoreFull, StoreReadOnly, StoreUnavailable
 from chatlock.ops.hot import NotAsHeld
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 
@@ -332,7 +334,7 @@ def _roll_back(conn: Connection) -> None:
         driver: Any = conn.connection.driver_connection
         if conn.dialect.name != "sqlite" or driver.in_transaction:
             conn.exec_driver_sql("ROLLBACK")
-    except Exception:
+    except Exception:  # noqa: BLE001  whatever it was, the connection is not used again
         conn.invalidate()
 
 

@@ -196,7 +196,7 @@ class Flows:
         except HANDED_BACK as error:
             await self.store.io.shielded(self.leave_turn(core, error, request))
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  charged and stored, never raised
             await self.leave_turn(core, error)
             fields = {"claim_id": core.claim.claim_id, "agent": core.claim.agent, "error": type(error).__name__}
             log.warning("turn.failed", extra=fields)
@@ -207,7 +207,8 @@ class Flows:
     async def leave_turn(self, core: TurnCore, error: BaseException | None, request: Request | None = None) -> None:
         """Ends a turn whose block or handler was left, with or without an error.
 
-        Raises TurnNotFinished if it was left without an error and without finish; the error itself is the caller's to raise.
+        Raises TurnNotFinished if it was left without an error and without finish; the error itself is the caller's
+        to raise.
         """
         if core.ended is not None:
             return

@@ -44,7 +44,9 @@ def handler_of(call: Callable[..., Any], agent: str) -> Handler:
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a stream.  kind: chunk (a piece of the answer), reply (the whole answer) or outcome (always last)."""
+    """One event of a stream.  kind: chunk (a piece of the answer), reply (the whole answer) or outcome (always
+    last).
+    """
 
     id: str
     kind: Literal["chunk", "reply", "outcome"]
@@ -102,7 +104,9 @@ class Feeds:
                 put(event)
 
     def listen(self, key: Key, message_id: str, put: Callable[[Event], None]) -> Callable[[], None]:
-        """Calls `put` for each chunk of a turn that holds the message, from its first kept one.  Returns the way to stop."""
+        """Calls `put` for each chunk of a turn that holds the message, from its first kept one.  Returns the way to
+        stop.
+        """
         entry = (message_id, put)
         with self._lock:
             self._listeners.setdefault(key, []).append(entry)
@@ -158,7 +162,8 @@ async def call_handler(handler: Handler, core: TurnCore, store: Store, feeds: Fe
 
 
 async def _in_os_thread(call: Callable[[], Any]) -> Any:
-    """A sync handler beside the loop, in a daemon OS thread of its own: it may run for minutes, and must not hold up exit.
+    """A sync handler beside the loop, in a daemon OS thread of its own: it may run for minutes, and must not hold
+    up exit.
 
     A cancelled caller does not wait for it: its claim is released, and what it still tries is refused.
     """
@@ -170,7 +175,7 @@ async def _in_os_thread(call: Callable[[], Any]) -> Any:
             return
         try:
             done.set_result(context.run(call))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  raised again by the awaiting caller
             done.set_exception(error)
 
     threading.Thread(target=work, name="chatlock-turn", daemon=True).start()

@@ -102,7 +102,9 @@ def _check_tree(value: object, what: str, nodes_max: int) -> None:
 
 
 def canonical_json(value: object, what: str, bytes_max: int) -> str:
-    """`value` as canonical JSON (sorted keys, no spaces) within `bytes_max`, or InvalidInput before anything is written."""
+    """`value` as canonical JSON (sorted keys, no spaces) within `bytes_max`, or InvalidInput before anything is
+    written.
+    """
     _check_tree(value, what, bytes_max)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     size = len(text.encode())

@@ -1,4 +1,6 @@
-"""The two worlds.  Every flow is written once, as a coroutine over Io; a sync shell drives it without ever suspending."""
+"""The two worlds.  Every flow is written once, as a coroutine over Io; a sync shell drives it without ever
+suspending.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,9 @@ class SyncIo:
 
 
 class AsyncIo:
-    """Blocking calls go to a small pool of OS threads of our own; the loop is never blocked, and no call is abandoned."""
+    """Blocking calls go to a small pool of OS threads of our own; the loop is never blocked, and no call is
+    abandoned.
+    """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads

@@ -170,7 +170,9 @@ class AlreadyAnswered(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Queued(Outcome):
-    """Stored and pending.  position: messages ahead of it; 0 = being answered now, by `turn`.  eta_ms: None = unknown."""
+    """Stored and pending.  position: messages ahead of it; 0 = being answered now, by `turn`.  eta_ms: None =
+    unknown.
+    """
 
     position: int
     eta_ms: int | None = None
@@ -265,7 +267,9 @@ class Limits:
     window_days: int = 7
 
     def window_ms(self, longest_ms: int | None, runs: int) -> int:
-        """The window in force: margin x the longest observed run, within floor and cap; the default before there is history."""
+        """The window in force: margin x the longest observed run, within floor and cap; the default before there is
+        history.
+        """
         if longest_ms is None or runs < self.window_runs_min:
             return self.window_default_ms
         return max(self.window_floor_ms, min(self.window_cap_ms, self.window_margin * longest_ms))
@@ -300,11 +304,15 @@ def charge(limits: Limits, attempts: int, stalls: int, *, received: bool, jitter
 
 
 def starts_at(not_before: int, quiet_until: int, now: int, backoff_max_ms: int) -> int:
-    """When an idle thread may start.  A backoff further off than the maximum means that the clock stepped: it counts as due."""
+    """When an idle thread may start.  A backoff further off than the maximum means that the clock stepped: it
+    counts as due.
+    """
     backoff = not_before if not_before <= now + backoff_max_ms else 0
     return max(backoff, quiet_until)
 
 
 def received(*, fetched_seq: int, done_seq: int, beat: int, attempts: int, stalls: int) -> bool:
-    """Whether a reclaimed turn surely had messages in hand: a first fetch that rode in the claim is no proof of receipt."""
+    """Whether a reclaimed turn surely had messages in hand: a first fetch that rode in the claim is no proof of
+    receipt.
+    """
     return fetched_seq > done_seq and (attempts + stalls > 0 or beat > 0)

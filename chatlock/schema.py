@@ -10,7 +10,9 @@ from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, Meta
 from sqlmodel import Field, SQLModel
 
 SCHEMA_VERSION = 1
-"""The number of the newest revision; `chatlock_meta` holds the database's own and the least client version it admits."""
+"""The number of the newest revision; `chatlock_meta` holds the database's own and the least client version it
+admits.
+"""
 
 VERSION_TABLE = "chatlock_alembic_version"
 metadata = MetaData()

@@ -44,7 +44,9 @@ class Store:
         return await self.io.run(lambda: self.executor.read(name, op))
 
     async def submit(self, what: Submission, request: claim.Request | None) -> Submitted:
-        """The hot statement, and for a thread's first message the row and the statement again; else the locked operation."""
+        """The hot statement, and for a thread's first message the row and the statement again; else the locked
+        operation.
+        """
         return await self.io.run(lambda: submit_once(self.executor, what, request, self.limits))
 
     async def redrive(self, what: Submission) -> Submitted:

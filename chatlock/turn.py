@@ -162,7 +162,9 @@ class TurnCore:
         return finished
 
     async def confirm(self, store: Store) -> bool:
-        """Whether a finish in the caller's transaction was committed, read by token.  False: rolled back, the turn goes on."""
+        """Whether a finish in the caller's transaction was committed, read by token.  False: rolled back, the turn
+        goes on.
+        """
         state = await store.read("turn_state", lambda c: turn_state(c, self.claim))
         if state == "done":
             self.end("done")
@@ -297,7 +299,9 @@ class _Face:
         self._core.on_lost(callback)
 
     def step_key(self, name: str) -> str:
-        """A key for an external effect: the same over retries, takeovers and larger batches of the same oldest message."""
+        """A key for an external effect: the same over retries, takeovers and larger batches of the same oldest
+        message.
+        """
         return self._core.step_key(name)
 
 
@@ -321,11 +325,15 @@ class Turn(_Face):
         drive(self._core.finish(self._store, reply, upto, conn))
 
     def fail(self, error: BaseException | str) -> None:
-        """Ends the turn as failed, charged as one attempt; its messages are retried after a backoff.  Raises ClaimLost."""
+        """Ends the turn as failed, charged as one attempt; its messages are retried after a backoff.  Raises
+        ClaimLost.
+        """
         drive(self._core.fail(self._store, error))
 
     def release(self) -> bool:
-        """Hands the turn back uncharged, due at once.  Safe to repeat.  False: the claim was not this turn's any more."""
+        """Hands the turn back uncharged, due at once.  Safe to repeat.  False: the claim was not this turn's any
+        more.
+        """
         return drive(self._core.release(self._store))
 
     def fence(self, conn: Any) -> None:

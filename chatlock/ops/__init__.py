@@ -24,9 +24,24 @@ from chatlock.ops import (
 )
 
 __all__ = [
-    "audit", "base", "catalog", "claim", "due", "fence", "fetch", "finish", "heartbeat", "hot", "inspect", "operate", "purge",
-    "submit", "unanswered", "verify", "windows",
-]  # fmt: skip
+    "audit",
+    "base",
+    "catalog",
+    "claim",
+    "due",
+    "fence",
+    "fetch",
+    "finish",
+    "heartbeat",
+    "hot",
+    "inspect",
+    "operate",
+    "purge",
+    "submit",
+    "unanswered",
+    "verify",
+    "windows",
+]
 
 
 def catalog() -> list[tuple[str, Any]]:

@@ -88,7 +88,9 @@ class ThreadRow:
 
 @dataclass(frozen=True)
 class Incomplete:
-    """The turn before this one over the same oldest message, which did not answer it; `mark` is its last turn.mark()."""
+    """The turn before this one over the same oldest message, which did not answer it; `mark` is its last
+    turn.mark().
+    """
 
     token: int
     state: str

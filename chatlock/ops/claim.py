@@ -157,7 +157,9 @@ def claim_and_fetch(
 
 
 def adopt(row: ThreadRow, key: Key, request: Request) -> Granted | None:
-    """The claim that an earlier attempt with this claim_id won, whose acknowledgement was lost; it fetches for itself."""
+    """The claim that an earlier attempt with this claim_id won, whose acknowledgement was lost; it fetches for
+    itself.
+    """
     if row.status != Status.RUNNING or row.claim_id != request.claim_id:
         return None
     claim = Claim(

@@ -54,7 +54,8 @@ def drop_due(conn: Connection, key: Key) -> None:
 
 
 def list_due(conn: Connection, agents: Sequence[str], limit: int, backoff_max_ms: int) -> list[tuple[Key, str]]:
-    """Threads, with their agent, that may start now and whose agent is one of `agents`, longest due first; also surplus rows.
+    """Threads, with their agent, that may start now and whose agent is one of `agents`, longest due first; also
+    surplus rows.
 
     A due time further off than the maximum backoff means that the clock stepped: it counts as due.
     """

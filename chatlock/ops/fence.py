@@ -52,8 +52,8 @@ FORGET = named("session.delete", delete(sessions).where(of_thread(sessions)))
 def fence(conn: Connection, claim: Claim) -> None:
     """Locks the thread's row in the caller's open transaction until its commit.
 
-    Guard: incarnation, token, running.  Raises ClaimLost.  On SQLite it takes the write lock; on PostgreSQL the row's, and
-    the transaction's idle time is bounded to 10 s.
+    Guard: incarnation, token, running.  Raises ClaimLost.  On SQLite it takes the write lock; on PostgreSQL the
+    row's, and the transaction's idle time is bounded to 10 s.
     """
     bound = {"incarnation": claim.incarnation, "token": claim.token}
     if conn.dialect.name == "postgresql":
@@ -66,7 +66,9 @@ def fence(conn: Connection, claim: Claim) -> None:
 
 
 def raise_highest(conn: Connection, claim: Claim, resource: str) -> bool:
-    """Notes the claim's token as the highest that `resource` has seen.  False: a newer one was there, nothing was written."""
+    """Notes the claim's token as the highest that `resource` has seen.  False: a newer one was there, nothing was
+    written.
+    """
     mine(conn, claim)
     return len(run(conn, RAISE_HIGHEST, claim.key, resource=resource, token=claim.token).all()) == 1
 

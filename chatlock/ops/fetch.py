@@ -46,7 +46,8 @@ def message_of(row: Any) -> Message:
 def take_batch(
     conn: Connection, claim: Claim, row: ThreadRow, *, after: int, fetched: int, batch_max: int
 ) -> tuple[Message, ...]:
-    """Advances fetched_seq, then reads the pending messages above `after` in its own statement.  Guard: locked and mine.
+    """Advances fetched_seq, then reads the pending messages above `after` in its own statement.  Guard: locked and
+    mine.
 
     After a failed attempt the oldest pending message is handed out alone, so that only it can become dead.
     """

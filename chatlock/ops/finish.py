@@ -110,10 +110,11 @@ LATE = named(
 
 
 def finish(conn: Connection, what: Finish, request: Request | None = None) -> Finished | None:
-    """Ends the turn as done and exactly the messages it held as answered.  None: the claim is lost, nothing was written.
+    """Ends the turn as done and exactly the messages it held as answered.  None: the claim is lost, nothing was
+    written.
 
-    Guard: incarnation, token, running, from_seq < upto <= fetched_seq, and the pending messages of that range are those
-    held.  Safe to repeat: a turn found done by this claim is a success whose acknowledgement was lost.
+    Guard: incarnation, token, running, from_seq < upto <= fetched_seq, and the pending messages of that range are
+    those held.  Safe to repeat: a turn found done by this claim is a success whose acknowledgement was lost.
     """
     claim = what.claim
     row = lock(conn, claim.key)

@@ -1,8 +1,9 @@
 """The hot path: S1 (submit + claim + first fetch) and S2 (finish) for the uncontended case only.
 
-On PostgreSQL each is one statement and, in autocommit, one commit; on SQLite one short transaction.  They run as fixed
-text on the driver's cursor.  Uncontended means: idle, nothing pending, no failure, no holes, quiet_until passed, nothing
-awaited.  In every other case they store at most, or write nothing, and the locked operations take over.
+On PostgreSQL each is one statement and, in autocommit, one commit; on SQLite one short transaction.  They run as
+fixed text on the driver's cursor.  Uncontended means: idle, nothing pending, no failure, no holes, quiet_until
+passed, nothing awaited.  In every other case they store at most, or write nothing, and the locked operations take
+over.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from chatlock.ops.submit import Submission, Submitted, submission_values
 from chatlock.protocol import POLICIES, Parked, Queued, Status
 
 # every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  No row: no such thread, or
-# another isolation level.  A row without seq: a known message_id, a deleted thread or a refusing policy; nothing written.
+# another isolation level.  A row without seq: a known message_id, a deleted thread or a refusing policy; nothing
+# written.
 S1_POSTGRESQL = f"""
 WITH l AS MATERIALIZED (
   SELECT incarnation, status, token, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting,
@@ -69,7 +71,8 @@ SELECT l.incarnation, l.status, g.seq, COALESCE(g.go, false), u.token, l.done_se
   FROM l LEFT JOIN g ON true LEFT JOIN u ON true
 """
 
-# the divisions assert inside the statement that exactly the held messages and one turn were written; an error rolls all back
+# the divisions assert inside the statement that exactly the held messages and one turn were written; an error rolls
+# all back
 S2_POSTGRESQL = f"""
 WITH l AS MATERIALIZED (
   SELECT last_seq, done_seq, priority, quiet_until FROM chatlock_threads
@@ -232,7 +235,9 @@ def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored | None
 
 
 class NotAsHeld(Exception):
-    """S2 found other messages than the turn holds; its transaction must be rolled back, and the locked finish decides."""
+    """S2 found other messages than the turn holds; its transaction must be rolled back, and the locked finish
+    decides.
+    """
 
 
 def hot_finish(cursor: Any, what: Finish) -> Finished | None:

@@ -129,7 +129,9 @@ def resolve(
 
 
 def park(conn: Connection, key: Key, token: int | None, act: Act) -> Receipt:
-    """Takes the thread out of automatic service.  A running turn must be named: it is released and fenced out (token + 1)."""
+    """Takes the thread out of automatic service.  A running turn must be named: it is released and fenced out
+    (token + 1).
+    """
     row = lock(conn, key)
     if row is None or row.status == Status.DELETED:
         return Receipt(False, "not_found", Status.ABSENT)
@@ -162,7 +164,9 @@ def resume(conn: Connection, key: Key, act: Act) -> Receipt:
 
 
 def delete(conn: Connection, key: Key, act: Act) -> Receipt:
-    """Deletes the thread: a tombstone keeps its token; a running turn is fenced out; pending messages become deleted."""
+    """Deletes the thread: a tombstone keeps its token; a running turn is fenced out; pending messages become
+    deleted.
+    """
     row = lock(conn, key)
     if row is None:
         return Receipt(False, "not_found", Status.ABSENT)

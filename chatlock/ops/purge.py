@@ -1,4 +1,6 @@
-"""purge: forget payloads, replies and unanswered turns past the retention horizon, never the ids of a live incarnation."""
+"""purge: forget payloads, replies and unanswered turns past the retention horizon, never the ids of a live
+incarnation.
+"""
 
 from __future__ import annotations
 

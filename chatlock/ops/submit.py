@@ -114,7 +114,9 @@ def init_thread(conn: Connection, key: Key, agent: str) -> None:
 
 
 def lock_or_init(conn: Connection, submission: Submission) -> ThreadRow:
-    """The locked row of the thread, created if there is none, and recreated if it was deleted and the caller asked for it."""
+    """The locked row of the thread, created if there is none, and recreated if it was deleted and the caller asked
+    for it.
+    """
     key = submission.key
     row = lock(conn, key)
     if row is None:

@@ -120,7 +120,9 @@ def end_unanswered(
     bump: int = 0,
     error: str | None = None,
 ) -> Ended:
-    """Ends the running turn of the locked row.  attempts = max makes only message done_seq + 1 dead; stalls = max parks."""
+    """Ends the running turn of the locked row.  attempts = max makes only message done_seq + 1 dead; stalls = max
+    parks.
+    """
     status, done, holes, to_seq = Status.IDLE, row.done_seq, row.holes, None
     bound = {"incarnation": row.incarnation, "token": row.token}
     if charged.head_dead:
@@ -174,7 +176,9 @@ def fail(conn: Connection, claim: Claim, *, held: int, error: str, limits: Limit
 
 
 def release(conn: Connection, key: Key, claim_id: str) -> bool:
-    """Hands the claim back uncharged, due at once.  By claim_id, so it is safe to repeat and before any answer is known."""
+    """Hands the claim back uncharged, due at once.  By claim_id, so it is safe to repeat and before any answer is
+    known.
+    """
     row = lock(conn, key)
     if row is None or row.status != Status.RUNNING or row.claim_id != claim_id:
         return False
@@ -218,7 +222,8 @@ def _end_stale(conn: Connection, key: Key, row: ThreadRow, limits: Limits, jitte
 
 
 def free(conn: Connection, key: Key, token: int, act: Act, *, force: bool, limits: Limits, jitter: float) -> Receipt:
-    """Frees the named turn: reclaimed if it is stale, released uncharged if forced; token + 1 and an audit row either way.
+    """Frees the named turn: reclaimed if it is stale, released uncharged if forced; token + 1 and an audit row
+    either way.
 
     Guard: running under that token; a live holder is refused without force.
     """

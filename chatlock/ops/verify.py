@@ -198,7 +198,9 @@ class Breach:
 
 @dataclass(frozen=True)
 class Verified:
-    """What verify saw: counts of messages by disposition and turns by state, and every breach (at most 20 of a kind)."""
+    """What verify saw: counts of messages by disposition and turns by state, and every breach (at most 20 of a
+    kind).
+    """
 
     messages: dict[str, int]
     turns: dict[str, int]

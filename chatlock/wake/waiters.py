@@ -1,7 +1,7 @@
 """The waiters of one process share one look: at most one query a second for all of them, plus one per wake.
 
-A waiter subscribes before its message is stored, so a wake between its commit and its sleep is kept.  It is judged by its
-message's disposition, never by fetched_seq.
+A waiter subscribes before its message is stored, so a wake between its commit and its sleep is kept.  It is judged
+by its message's disposition, never by fetched_seq.
 """
 
 from __future__ import annotations
