@@ -18,7 +18,7 @@ LAYERS = (
     ("schema", "dialects", "migrations"),
     ("ops",),
     ("executor", "io", "caller", "store", "heart", "wake", "window"),
-    ("turn", "client", "sweep", "epoch"),
+    ("turn", "handlers", "flows", "admin", "sweep", "polling", "client", "async_client", "epoch"),
     ("writes",),
     ("testing", "observe"),
     ("middleware", "rq_jobs"),
