@@ -65,7 +65,7 @@ _BINDS = re.compile(r"(?<!:):(?P<name>\w+)(::\w+)?|__\[POSTCOMPILE_(?P<expanding
 _BREAKS = re.compile(r" (?=(?:SET|WHERE|AND|VALUES|ON CONFLICT|RETURNING)\b)")
 
 _NAMES_TENANT = re.compile(
-    r"\btenant\s*=\s*[:%?$]"  # compared with a value; a join to another row's tenant is not enough
+    r"\btenant\s*=\s*(CAST\()?[:%?$]"  # compared with a value; a join to another row's tenant is not enough
     r"|\((\w+\.)?tenant\b[^)]*\)\s+IN\b"
     r"|INSERT INTO \w+\s*\([^)]*\btenant\b",
     re.IGNORECASE,

@@ -4,7 +4,7 @@ WHERE chatlock_due.tenant = :b_tenant
 AND chatlock_due.thread_id = :b_thread;
 
 -- due.list
-SELECT chatlock_due.tenant, chatlock_due.thread_id
+SELECT chatlock_due.tenant, chatlock_due.thread_id, chatlock_threads.agent
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
 AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE (chatlock_due.due_at <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_due.due_at > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + :b_backoff_max)

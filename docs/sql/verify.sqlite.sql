@@ -1,12 +1,12 @@
 -- verify.counts
 SELECT chatlock_messages.disposition, count(*) AS count_1
 FROM chatlock_messages
-WHERE :b_tenant IS NULL OR chatlock_messages.tenant = :b_tenant GROUP BY chatlock_messages.disposition;
+WHERE CAST(:b_tenant AS TEXT) IS NULL OR chatlock_messages.tenant = CAST(:b_tenant AS TEXT) GROUP BY chatlock_messages.disposition;
 
 -- verify.due
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id
 FROM chatlock_threads
-WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
 AND NOT (EXISTS (SELECT *
@@ -19,7 +19,7 @@ AND chatlock_due.due_at <= max(CAST((julianday('now')-2440587.5)*86400000.0 AS I
 -- verify.empty_turn
 SELECT chatlock_turns.tenant, chatlock_turns.thread_id
 FROM chatlock_turns
-WHERE (:b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_turns.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_turns.state = 'done'
 AND (EXISTS (SELECT *
 FROM chatlock_threads
@@ -38,7 +38,7 @@ AND chatlock_messages.disposition = 'answered'))
 -- verify.head
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id
 FROM chatlock_threads
-WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status != 'deleted'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
 AND NOT (EXISTS (SELECT *
@@ -53,7 +53,7 @@ AND chatlock_messages.disposition = 'pending'))
 -- verify.holes
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id
 FROM chatlock_threads
-WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status != 'deleted'
 AND chatlock_threads.holes != (SELECT count(*) AS count_1
 FROM chatlock_messages
@@ -69,14 +69,14 @@ SELECT anon_1.tenant, anon_1.thread_id
 FROM (SELECT chatlock_turns.tenant AS tenant, chatlock_turns.thread_id AS thread_id, chatlock_turns.from_seq AS from_seq, chatlock_turns.token AS token, lag(chatlock_turns.to_seq) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS "before", lag(chatlock_turns.token) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS token_before
 FROM chatlock_turns
 WHERE chatlock_turns.state IN ('done', 'gave_up')) AS anon_1
-WHERE (:b_tenant IS NULL OR anon_1.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR anon_1.tenant = CAST(:b_tenant AS TEXT))
 AND anon_1.from_seq < anon_1."before"
  LIMIT 20 OFFSET 0;
 
 -- verify.pending_below_done
 SELECT chatlock_messages.tenant, chatlock_messages.thread_id
 FROM chatlock_messages
-WHERE (:b_tenant IS NULL OR chatlock_messages.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_messages.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_messages.disposition = 'pending'
 AND (EXISTS (SELECT *
 FROM chatlock_threads
@@ -89,7 +89,7 @@ AND chatlock_messages.seq <= chatlock_threads.done_seq))
 -- verify.resolved_by_turn
 SELECT chatlock_messages.tenant, chatlock_messages.thread_id
 FROM chatlock_messages
-WHERE (:b_tenant IS NULL OR chatlock_messages.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_messages.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_messages.disposition IN ('answered', 'dead')
 AND NOT (EXISTS (SELECT *
 FROM chatlock_turns
@@ -107,7 +107,7 @@ AND chatlock_messages.disposition = 'dead')))
 -- verify.running_without_turn
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id
 FROM chatlock_threads
-WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status = 'running'
 AND NOT (EXISTS (SELECT *
 FROM chatlock_turns
@@ -121,7 +121,7 @@ AND chatlock_turns.state = 'running'))
 -- verify.seqs
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id
 FROM chatlock_threads
-WHERE (:b_tenant IS NULL OR chatlock_threads.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status != 'deleted'
 AND (SELECT count(*) AS count_1
 FROM chatlock_messages
@@ -133,7 +133,7 @@ AND chatlock_messages.incarnation = chatlock_threads.incarnation) != chatlock_th
 -- verify.token_above
 SELECT chatlock_turns.tenant, chatlock_turns.thread_id
 FROM chatlock_turns
-WHERE (:b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_turns.tenant = CAST(:b_tenant AS TEXT))
 AND (EXISTS (SELECT *
 FROM chatlock_threads
 WHERE chatlock_turns.tenant = chatlock_threads.tenant
@@ -146,14 +146,14 @@ SELECT anon_1.tenant, anon_1.thread_id
 FROM (SELECT chatlock_turns.tenant AS tenant, chatlock_turns.thread_id AS thread_id, chatlock_turns.from_seq AS from_seq, chatlock_turns.token AS token, lag(chatlock_turns.to_seq) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS "before", lag(chatlock_turns.token) OVER (PARTITION BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation ORDER BY chatlock_turns.from_seq) AS token_before
 FROM chatlock_turns
 WHERE chatlock_turns.state IN ('done', 'gave_up')) AS anon_1
-WHERE (:b_tenant IS NULL OR anon_1.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR anon_1.tenant = CAST(:b_tenant AS TEXT))
 AND anon_1.token <= anon_1.token_before
  LIMIT 20 OFFSET 0;
 
 -- verify.turn_without_claim
 SELECT chatlock_turns.tenant, chatlock_turns.thread_id
 FROM chatlock_turns
-WHERE (:b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant)
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_turns.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_turns.state = 'running'
 AND NOT (EXISTS (SELECT *
 FROM chatlock_threads
@@ -167,4 +167,4 @@ AND chatlock_threads.status = 'running'))
 -- verify.turns
 SELECT chatlock_turns.state, count(*) AS count_1
 FROM chatlock_turns
-WHERE :b_tenant IS NULL OR chatlock_turns.tenant = :b_tenant GROUP BY chatlock_turns.state;
+WHERE CAST(:b_tenant AS TEXT) IS NULL OR chatlock_turns.tenant = CAST(:b_tenant AS TEXT) GROUP BY chatlock_turns.state;

@@ -95,7 +95,7 @@ def run_pass(
         bar = progress.add_task(title, total=len(arrivals))
         verified = asyncio.run(play(arrivals, Agent(histories, speed), log, lambda n: progress.advance(bar, n)))
     ledger = judge(arrivals, log.read(), histories)
-    console.print(f"{title}: {time.monotonic() - began:.1f} s; {ledger}")
+    console.print(f"{title}: {len(arrivals):,} messages in {time.monotonic() - began:.1f} s")
     return ledger, verified
 
 
@@ -122,7 +122,7 @@ def disagreements(ledger: Ledger, verified: Verified | None) -> list[str]:
 def main() -> int:
     """Exit status: 0 if chatlock had every message answered once and its own check agrees."""
     args = arguments()
-    console = Console()
+    console = Console(soft_wrap=True)
     if args.gaps:
         console.print(gaps_table())
         return 0
@@ -154,7 +154,8 @@ def main() -> int:
             )
     console.print(comparison(without, with_))
     objections = disagreements(with_, verified)
-    console.print(f"chat.verify() {'agrees' if not objections else 'objects'}", *objections)
+    said = "objects:" if objections else "agrees, and finds every invariant kept"
+    console.print(f"chat.verify() {said}", *objections, sep="\n  ")
     print(with_, flush=True)
     return 0 if with_.is_clean and not objections else 1
 
