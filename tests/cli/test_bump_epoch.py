@@ -123,9 +123,7 @@ def test_a_running_turn_is_released_and_fenced_out(database: Database, executor:
     assert_sound(executor)
 
 
-def test_threads_of_every_status_are_raised_and_keep_it(
-    database: Database, executor: Executor
-) -> None:
+def test_threads_of_every_status_are_raised_and_keep_it(database: Database, executor: Executor) -> None:
     keys = {name: Key("acme", name) for name in ("answered", "pending", "parked", "deleted")}
     for key in keys.values():
         send(executor, key)
@@ -151,9 +149,7 @@ def test_threads_of_every_status_are_raised_and_keep_it(
     assert_sound(executor)
 
 
-def test_a_dispatch_under_the_old_token_is_forgotten(
-    database: Database, executor: Executor
-) -> None:
+def test_a_dispatch_under_the_old_token_is_forgotten(database: Database, executor: Executor) -> None:
     send(executor, Key("acme", "chat"))
     database.connect().execute("UPDATE chatlock_due SET dispatched_until = 9000000000000")
     bump(executor)
@@ -189,9 +185,7 @@ def test_a_bump_that_was_cut_short_is_run_again(
     assert bump(executor) == Bumped(epoch=2, threads=3)
     tokens = sorted(token for (token,) in query(database, "SELECT token FROM chatlock_threads"))
     assert tokens == [TOKENS_PER_EPOCH, TOKENS_PER_EPOCH, 2 * TOKENS_PER_EPOCH]
-    audit = query(
-        database, "SELECT action, actor, reason, token FROM chatlock_audit ORDER BY token"
-    )
+    audit = query(database, "SELECT action, actor, reason, token FROM chatlock_audit ORDER BY token")
     assert audit == [("bump_epoch", "olga", "failover", number) for number in (1, 2)]
     assert_sound(executor)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.support.databases import Database
 
 SECRET = "s3cret-w0rd"
+NEWEST = schema.SCHEMA_VERSION
 
 
 def run(*arguments: str, url: str | None = None) -> Result:
@@ -41,16 +42,16 @@ def set_version(database: Database, version: str, min_client: int) -> None:
 
 def test_upgrade_makes_the_tables_and_says_so(empty_database: Database) -> None:
     first = run("upgrade", url=empty_database.url)
-    assert (first.exit_code, first.output) == (0, "chatlock tables upgraded to revision 1\n")
-    assert revision_of(empty_database) == "0001"
+    assert (first.exit_code, first.output) == (0, f"chatlock tables upgraded to revision {NEWEST}\n")
+    assert revision_of(empty_database) == f"{NEWEST:04}"
     again = run("upgrade", url=empty_database.url)
-    assert (again.exit_code, again.output) == (0, "chatlock tables already at revision 1\n")
+    assert (again.exit_code, again.output) == (0, f"chatlock tables already at revision {NEWEST}\n")
 
 
 def test_the_option_wins_over_the_environment(empty_database: Database) -> None:
     result = run("upgrade", "--url", empty_database.url, url="sqlite:////nowhere/chat.db")
     assert result.exit_code == 0
-    assert revision_of(empty_database) == "0001"
+    assert revision_of(empty_database) == f"{NEWEST:04}"
 
 
 def test_upgrade_to_a_revision(empty_database: Database) -> None:
@@ -69,15 +70,15 @@ def test_upgrade_makes_a_missing_sqlite_file(tmp_path: Path) -> None:
 def test_json_is_one_object_on_one_line(empty_database: Database) -> None:
     results = [run(name, "--json", url=empty_database.url) for name in ("upgrade", "check")]
     assert [json.loads(result.stdout) for result in results] == [
-        {"schema_version": 1, "before": None, "revision": 1},
-        {"schema_version": 1, "revision": 1},
+        {"schema_version": 1, "before": None, "revision": NEWEST},
+        {"schema_version": 1, "revision": NEWEST},
     ]
     assert all(result.stdout.count("\n") == 1 for result in results)
 
 
 def test_check_passes(database: Database) -> None:
     result = run("check", url=database.url)
-    assert (result.exit_code, result.output) == (0, "chatlock tables at revision 1: ok\n")
+    assert (result.exit_code, result.output) == (0, f"chatlock tables at revision {NEWEST}: ok\n")
 
 
 def test_check_names_the_remedy_for_missing_tables(empty_database: Database) -> None:
@@ -87,10 +88,8 @@ def test_check_names_the_remedy_for_missing_tables(empty_database: Database) -> 
     assert result.stdout == ""
 
 
-def test_check_names_the_remedy_for_older_tables(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chatlock.migrations, "SCHEMA_VERSION", 2)
+def test_check_names_the_remedy_for_older_tables(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chatlock.migrations, "SCHEMA_VERSION", NEWEST + 1)
     result = run("check", url=database.url)
     assert result.exit_code == 1
     assert "run `chatlock db upgrade`" in result.stderr
@@ -106,7 +105,7 @@ def test_tables_that_are_too_new_are_refused(database: Database) -> None:
 
 
 def test_newer_tables_that_admit_this_version_pass(database: Database) -> None:
-    set_version(database, "0009", min_client=1)
+    set_version(database, "0009", min_client=NEWEST)
     result = run("check", url=database.url)
     assert (result.exit_code, result.output) == (0, "chatlock tables at revision 9: ok\n")
 
@@ -146,21 +145,15 @@ def test_bump_epoch_needs_yes(database: Database) -> None:
 def test_bump_epoch_says_what_it_did(database: Database) -> None:
     connection = database.connect()
     for name in ("one", "two"):
-        connection.execute(
-            f"INSERT INTO chatlock_threads (tenant, thread_id, token) VALUES ('acme', '{name}', 7)"
-        )
-    result = run(
-        "bump-epoch", "--yes", "--actor", "olga", "--reason", "failover to db2", url=database.url
-    )
+        connection.execute(f"INSERT INTO chatlock_threads (tenant, thread_id, token) VALUES ('acme', '{name}', 7)")
+    result = run("bump-epoch", "--yes", "--actor", "olga", "--reason", "failover to db2", url=database.url)
     assert result.exit_code == 0
     assert result.stdout == "epoch 1 began; the tokens of 2 threads were raised\n"
     assert result.stderr == "2 of 2 threads\n"
     tokens = connection.execute("SELECT token FROM chatlock_threads").fetchall()
     assert tokens == [(1_000_007,), (1_000_007,)]
     audit = "SELECT action, actor, reason, token, tenant, thread_id FROM chatlock_audit"
-    assert connection.execute(audit).fetchall() == [
-        ("bump_epoch", "olga", "failover to db2", 1, "", "")
-    ]
+    assert connection.execute(audit).fetchall() == [("bump_epoch", "olga", "failover to db2", 1, "", "")]
     again = run("bump-epoch", "--yes", "--json", url=database.url)
     assert json.loads(again.stdout) == {"schema_version": 1, "epoch": 2, "threads": 2}
 
@@ -220,9 +213,7 @@ def test_an_old_server_is_told(database: Database, monkeypatch: pytest.MonkeyPat
     assert "is too old: chatlock needs 99 or newer" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [[], *[[name] for name in ("upgrade", "check", "sql", "bump-epoch")]]
-)
+@pytest.mark.parametrize("command", [[], *[[name] for name in ("upgrade", "check", "sql", "bump-epoch")]])
 def test_every_help_has_an_example(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0

@@ -62,9 +62,7 @@ def race(database: Database, child: Callable[[Child], Child]) -> list[str]:
     return printed
 
 
-def test_starters_together_on_an_empty_database(
-    empty_database: Database, child: Callable[[Child], Child]
-) -> None:
+def test_starters_together_on_an_empty_database(empty_database: Database, child: Callable[[Child], Child]) -> None:
     printed = race(empty_database, child)
     assert sum("applied" in text for text in printed) == 1
     assert not any("complaint" in text for text in printed)
@@ -129,9 +127,7 @@ def upgrade_beside(database: Database, about_to_wait: threading.Event, **options
         upgrade_to_next(conn)
 
 
-def meet_midway(
-    database: Database, monkeypatch: pytest.MonkeyPatch, **options: Any
-) -> BaseException | None:
+def meet_midway(database: Database, monkeypatch: pytest.MonkeyPatch, **options: Any) -> BaseException | None:
     """A second starter comes while the first is midway; how the second one ends."""
     gate, about_to_wait = Gate(), threading.Event()
     monkeypatch.setattr(stages, "midway", gate.hold)
@@ -148,9 +144,7 @@ def meet_midway(
         return second.exception(SECONDS_MAX)
 
 
-def test_a_second_starter_waits_for_the_first(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_starter_waits_for_the_first(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert meet_midway(database, monkeypatch) is None
     assert_complete(database)
 
@@ -163,9 +157,7 @@ def test_a_second_starter_reads_the_revision_after_its_wait(
     assert_complete(pg_database)
 
 
-def test_without_the_lock_the_second_starter_fails(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_lock_the_second_starter_fails(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction, "LOCK_SQL", "SELECT 1")
     monkeypatch.setitem(transaction.BEGIN, "sqlite", "BEGIN")
     assert isinstance(meet_midway(database, monkeypatch), DBAPIError)

@@ -45,10 +45,7 @@ def shape(database: Database) -> dict[str, list[list[Any]]]:
     """All that the database says about chatlock's tables, but for white space."""
     queries = SQLITE_SHAPE if database.kind == "sqlite" else POSTGRESQL_SHAPE
     connection = database.connect()
-    return {
-        name: [_one_spaced(row) for row in connection.execute(query)]
-        for name, query in queries.items()
-    }
+    return {name: [_one_spaced(row) for row in connection.execute(query)] for name, query in queries.items()}
 
 
 def _one_spaced(row: tuple[Any, ...]) -> list[Any]:

@@ -93,9 +93,7 @@ def test_the_caller_can_roll_an_upgrade_back(empty_database: Database) -> None:
     assert_nothing_there(empty_database)
 
 
-def test_a_revision_that_fails_leaves_nothing(
-    empty_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_revision_that_fails_leaves_nothing(empty_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "midway", fail)
     with plain_connection(empty_database) as conn:
         with pytest.raises(RuntimeError):
@@ -190,9 +188,7 @@ def test_missing_tables_are_refused_with_the_remedy(empty_database: Database) ->
             chatlock.migrations.check(conn)
 
 
-def test_older_tables_are_refused_with_the_remedy(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_tables_are_refused_with_the_remedy(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chatlock.migrations, "SCHEMA_VERSION", 2)
     with (
         plain_connection(database) as conn,
@@ -210,9 +206,7 @@ def test_newer_tables_that_admit_this_version_are_fine(database: Database) -> No
 
 
 @pytest.mark.parametrize("operation", [chatlock.migrations.check, chatlock.migrations.upgrade])
-def test_newer_tables_that_do_not_admit_this_version_are_refused(
-    database: Database, operation: Any
-) -> None:
+def test_newer_tables_that_do_not_admit_this_version_are_refused(database: Database, operation: Any) -> None:
     with plain_connection(database) as conn:
         set_revision(conn, "0003", min_client=schema.SCHEMA_VERSION + 1)
         with pytest.raises(SchemaMismatch, match=r"revision 3, too new .* upgrade the chatlock"):

@@ -76,9 +76,7 @@ def write_revision(directory: Path, last: str = "") -> None:
     path.write_text(REVISION.format(last=last))
 
 
-def test_upgrade_inside_a_revision_of_the_application(
-    empty_database: Database, config: Config
-) -> None:
+def test_upgrade_inside_a_revision_of_the_application(empty_database: Database, config: Config) -> None:
     config.attributes["url"] = empty_database.url
     alembic.command.upgrade(config, "head")
     with plain_connection(empty_database) as conn:
@@ -111,9 +109,7 @@ def test_autogenerate_leaves_our_tables_alone(empty_database: Database, config: 
     alembic.command.check(config)
 
 
-def test_autogenerate_would_drop_our_tables_without_the_filter(
-    empty_database: Database, config: Config
-) -> None:
+def test_autogenerate_would_drop_our_tables_without_the_filter(empty_database: Database, config: Config) -> None:
     config.attributes["url"] = empty_database.url
     alembic.command.upgrade(config, "head")
     config.attributes["include"] = False
