@@ -39,8 +39,12 @@ DIALECTS: dict[str, Any] = {
 
 _WINDOWS = "windows belong to agents, which all tenants share"
 _PURGE = "a purge finds old rows of all tenants; what it changes, it changes thread by thread"
+_EPOCH = "an epoch begins for the whole database; tokens are raised thread by thread"
 OVER_ALL_TENANTS: dict[str, str] = {
     "due.list": "the poller serves all tenants",
+    "epoch.count": _EPOCH,
+    "epoch.raise": _EPOCH,
+    "epoch.threads": _EPOCH,
     "fence.bound_idle": "bounds the caller's transaction and touches no row",
     "purge.mark": _PURGE,
     "purge.old_turns": _PURGE,
