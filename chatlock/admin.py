@@ -114,8 +114,7 @@ class Admin:
         await self.store.transaction("purge.mark", lambda c: purge.mark_purged(c, until))
 
     def _changed(self, key: Key) -> None:
-        self.flows.waiters.wake(key)
-        self.flows.nudge()
+        self.flows.changed(key, due=True, elsewhere=True)
 
     def _told(self, key: Key, receipt: Receipt) -> Receipt:
         if receipt.done:

@@ -28,6 +28,7 @@ from chatlock.polling import BATCH, Poller
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, PolicyName
 from chatlock.sweep import Sweep
 from chatlock.turn import Turn, TurnCore, enter_turn, exit_turn
+from chatlock.wake.channel import Channel
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -62,6 +63,7 @@ class ClientOptions(TypedDict, total=False):
     process and run due turns of its handlers (True), at most turns_max at once (16).  pool_size: database
     connections (5). pooler="transaction": behind a transaction pooler.  heartbeat=False: the lease is the window.
     limits: times and bounds.
+    wake: RedisWake or PostgresWake, so that waiters in other processes start at once (None: they look every second).
     """
 
     tenant: str | None
@@ -72,6 +74,7 @@ class ClientOptions(TypedDict, total=False):
     pooler: Literal["transaction"] | None
     heartbeat: bool
     limits: Limits
+    wake: Channel | None
 
 
 Source: TypeAlias = "str | URL | Engine | AsyncEngine"
@@ -95,7 +98,7 @@ class Client:
         if pool_size < 1 or turns_max < 1:
             raise InvalidInput("bad_size", "pool_size and turns_max must be at least 1")
         limits = options.get("limits") or Limits()
-        config = Config(options.get("tenant"), policy, limits, options.get("heartbeat", True))
+        config = Config(options.get("tenant"), policy, limits, options.get("heartbeat", True), options.get("wake"))
         self._executor = Executor(source, pool_size=pool_size, pooler=pooler)
         self._flows = Flows(io(pool_size), self._executor, config)
         self._sweep = Sweep(self._executor, limits, self._flows.windows)
@@ -150,6 +153,8 @@ class Client:
         """First use: the poller begins."""
         if self._poller is not None and not self._flows.closing:
             self._poller.ensure()
+        if self._flows.config.wake is not None and not self._flows.closing:
+            self._flows.config.wake.open(self._flows.woken)
 
     def _submission(self, thread: str, payload: object, options: SubmitOptions) -> tuple[Submission, int | None]:
         unknown = options.keys() - SubmitOptions.__annotations__.keys()

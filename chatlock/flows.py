@@ -21,7 +21,7 @@ from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, Stor
 from chatlock.executor import Executor
 from chatlock.handlers import Feeds, Handler, call_handler
 from chatlock.heart import Heart
-from chatlock.inputs import Key, checked_id, checked_key, checked_ms, new_id, payload_json
+from chatlock.inputs import Key, checked_id, checked_key, checked_ms, key_hash, new_id, payload_json
 from chatlock.io import Io, SyncIo, drive
 from chatlock.ops import inspect
 from chatlock.ops.base import turn_state
@@ -31,6 +31,7 @@ from chatlock.ops.submit import Submission, submit_in
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, Queued, Unknown
 from chatlock.store import Store
 from chatlock.turn import TurnCore, enter_turn, exit_turn, keys_in_turn
+from chatlock.wake.channel import Channel
 from chatlock.wake.waiters import Waiter, Waiters
 from chatlock.window import Windows
 
@@ -49,6 +50,7 @@ class Config:
     policy: str
     limits: Limits
     heartbeat: bool
+    wake: Channel | None = None
 
 
 def owner_name() -> str:
@@ -82,6 +84,8 @@ class Flows:
         """In a forked child: no turn, waiter or OS thread of the parent is ours."""
         self.store.owner = owner_name()
         self.waiters.after_fork()
+        if self.config.wake is not None:
+            self.config.wake.after_fork()
         self.heart.after_fork()
         self.feeds.after_fork()
         self._live, self._live_changed = weakref.WeakValueDictionary(), threading.Condition()
@@ -162,9 +166,10 @@ class Flows:
             await self.store.io.run(self.windows.refresh)
         return self.windows.request(agent)
 
-    def opened(self, granted: Granted) -> TurnCore:
-        """A live turn for a granted claim."""
+    def opened(self, granted: Granted, own_id: str | None = None) -> TurnCore:
+        """A live turn for a granted claim; own_id: the message of the call that runs it."""
         core = TurnCore(self.store, self.heart, granted, self._ended, self.config.heartbeat)
+        core.own_id = own_id
         with self._live_changed:
             self._live[core.claim.claim_id] = core
         return core
@@ -173,9 +178,21 @@ class Flows:
         with self._live_changed:
             self._live.pop(core.claim.claim_id, None)
             self._live_changed.notify_all()
-        self.waiters.wake(core.claim.key)
-        if core.finished is None or core.finished.left:
+        left = core.finished is None or core.finished.left
+        self.changed(core.claim.key, due=left, elsewhere=left or core.served_others)
+
+    def changed(self, key: Key, *, due: bool, elsewhere: bool) -> None:
+        """Sends wakes after a commit: to the waiters here, to the poller if the thread may be due, to other processes."""
+        self.waiters.wake(key)
+        if due:
             self.nudge()
+        if elsewhere and self.config.wake is not None:
+            self.config.wake.send(key_hash(key))
+
+    def woken(self, name: str | None) -> None:
+        """A wake from another process."""
+        self.waiters.wake_named(name)
+        self.nudge()
 
     # -- running a turn ----------------------------------------------------------------------------------------------
     async def run_turn(self, core: TurnCore, handler: Handler, request: Request | None = None) -> Granted | None:
@@ -263,6 +280,8 @@ class Flows:
                     "close.release_failed", extra={"claim_id": core.claim.claim_id, "error": type(error).__name__}
                 )
         self.heart.close()
+        if self.config.wake is not None:
+            self.config.wake.close()
         self.executor.close()
 
 
@@ -298,7 +317,7 @@ class Place:
             raise
         self._incarnation, self.seq = stored.incarnation, stored.seq or 0
         if stored.granted is not None:
-            return self._flows.opened(stored.granted)
+            return self._flows.opened(stored.granted, self._what.message_id)
         if not isinstance(stored.outcome, Queued):
             return stored.outcome
         self._flows.nudge()
@@ -334,7 +353,7 @@ class Place:
                 attempt = store.claim_for(self._what.key, request, self._incarnation, self.seq)
                 granted = await self._claiming(request, attempt)
                 if granted is not None:
-                    return self._flows.opened(granted)
+                    return self._flows.opened(granted, self._what.message_id)
             elif not signalled or (look is not None and look.resolved):
                 outcome = await store.outcome(self._what.key, self._what.message_id)
                 if not signalled or not isinstance(outcome, Queued):

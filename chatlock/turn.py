@@ -45,6 +45,7 @@ class TurnCore:
         self.finished: Finished | None = None
         self.reply: Any = None
         self.upto = 0
+        self.own_id: str | None = None
         self._heart, self._on_end = heart, on_end
         self._lost_callbacks: list[Callable[[], object]] = []
         self._mid_fetches = 0
@@ -224,6 +225,11 @@ class TurnCore:
     async def mark(self, store: Store, value: object) -> None:
         self._check_open(store)
         await self._losing(store.mark(self.claim, canonical_json(value, "mark", MARK_BYTES_MAX)))
+
+    @property
+    def served_others(self) -> bool:
+        """Whether it held messages whose senders may wait in another process."""
+        return any(m.message_id != self.own_id for m in self.messages)
 
     def answers(self, message_id: str) -> bool:
         """Whether this turn committed and its finish covered the message."""

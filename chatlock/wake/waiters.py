@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from chatlock.errors import Closed, StoreUnavailable
-from chatlock.inputs import Key
+from chatlock.inputs import Key, key_hash
 from chatlock.io import Signal
 from chatlock.ops.inspect import LOOK_MAX, Look, Waited
 
@@ -45,6 +45,7 @@ class Waiters:
     def _reset(self) -> None:
         self._changed = threading.Condition()
         self._by_key: dict[Key, set[Waiter]] = defaultdict(set)
+        self._named: dict[str, Key] = {}
         self._woken: set[Key] = set()
         self._os_thread: threading.Thread | None = None
         self.closed = False
@@ -61,6 +62,7 @@ class Waiters:
             if self.closed:
                 raise Closed
             self._by_key[key].add(waiter)
+            self._named[key_hash(key)] = key
         return waiter
 
     def arm(self, waiter: Waiter, waited: Waited) -> None:
@@ -84,6 +86,7 @@ class Waiters:
                 waiters.discard(waiter)
                 if not waiters:
                     del self._by_key[waiter.key]
+                    del self._named[key_hash(waiter.key)]
                     self._woken.discard(waiter.key)
                 elif waiter.look is not None and waiter.look.claimable:
                     self._woken.add(waiter.key)
@@ -96,10 +99,13 @@ class Waiters:
                 self._woken.add(key)
                 self._changed.notify_all()
 
-    def wake_all(self) -> None:
-        """A hint that anything may have changed (a lost connection to the wake's channel)."""
+    def wake_named(self, name: str | None) -> None:
+        """A hint from another process, by the key's hash; None: any thread may have changed."""
         with self._changed:
-            self._woken.update(self._by_key)
+            if name is None:
+                self._woken.update(self._by_key)
+            elif name in self._named:
+                self._woken.add(self._named[name])
             self._changed.notify_all()
 
     def close(self) -> None:

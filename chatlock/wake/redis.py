@@ -1,0 +1,57 @@
+"""Wakes over Redis or Valkey pub/sub.  Only hashes of keys travel; losing Redis loses nothing but milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatlock.errors import StoreUnavailable
+from chatlock.wake.channel import LISTEN_S, Channel
+
+CHANNEL = "chatlock:wake"
+SOCKET_S = 2.0
+
+
+class RedisWake(Channel):
+    """One channel for all threads.  url: redis://host:port/db."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import redis
+        except ModuleNotFoundError:
+            raise StoreUnavailable("the Redis wake needs redis: pip install 'chatlock[redis]'") from None
+        self._url, self._library = url, redis
+        super().__init__()
+
+    def after_fork(self) -> None:
+        """See Channel."""
+        super().after_fork()
+        self._client: Any = None
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = self._library.Redis.from_url(
+                self._url, socket_timeout=SOCKET_S, socket_connect_timeout=SOCKET_S, health_check_interval=15
+            )
+        return self._client
+
+    def _send(self, names: list[str]) -> None:
+        pipeline = self._connected().pipeline(transaction=False)
+        for name in names:
+            pipeline.publish(CHANNEL, name)
+        pipeline.execute()
+
+    def _listen(self) -> None:
+        subscription = self._connected().pubsub(ignore_subscribe_messages=True)
+        try:
+            subscription.subscribe(CHANNEL)
+            self._listening()
+            while not self.closed:
+                message = subscription.get_message(timeout=LISTEN_S)
+                if message is not None:
+                    self._woken(message["data"].decode(errors="replace"))
+        finally:
+            subscription.close()
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
