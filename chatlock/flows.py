@@ -182,7 +182,7 @@ class Flows:
         self.changed(core.claim.key, due=left, elsewhere=left or core.served_others)
 
     def changed(self, key: Key, *, due: bool, elsewhere: bool) -> None:
-        """Sends wakes after a commit: to the waiters here, to the poller if the thread may be due, to other processes."""
+        """Sends wakes after a commit: to waiters here, to the poller if the thread may be due, to other processes."""
         self.waiters.wake(key)
         if due:
             self.nudge()
