@@ -1,0 +1,45 @@
+"""Clients, callers and the journal of a case, closed when it is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chatlock import Chatlock
+from tests.acceptance.cases.support import TENANT, Callers, Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.databases import Database
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[..., Chatlock]]:
+    """Makes clients of a database, each with a pool of its own, and no poller unless it is asked for."""
+    made: list[Chatlock] = []
+
+    def make(database: Database, *, url: str | None = None, **options: Any) -> Chatlock:
+        chat = Chatlock(url or database.url, **{"tenant": TENANT, "poller": False, **options})
+        made.append(chat)
+        return chat
+
+    yield make
+    for chat in made:
+        chat.close()
+
+
+@pytest.fixture
+def callers() -> Iterator[Callers]:
+    """People who submit beside the test; it ends when all of them were told."""
+    made = Callers()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """The meters of the case."""
+    return Journal(tmp_path / "journal")

@@ -1,0 +1,79 @@
+"""What the cases of recovery need beside support.py: a claim aged by milliseconds, the whole state, statements sent."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event
+
+from chatlock.ops.heartbeat import heartbeat
+from tests.acceptance.cases.support import message_rows, rows, turn_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chatlock.ops.base import Claim
+    from tests.support.databases import Database
+
+LEASE_MS = 10_000
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+TABLES = ("threads", "messages", "turns", "due", "sessions", "fences", "windows", "audit")
+
+
+def age_by(database: Database, ms: int, thread: str = "thread") -> None:
+    """A: moves a running claim `ms` into the past (or, if negative, the future), as a clock that goes on would."""
+    moved = rows(
+        database,
+        "UPDATE chatlock_threads SET claimed_at = claimed_at - :ms, expires_at = expires_at - :ms,"
+        " window_ends_at = window_ends_at - :ms WHERE thread_id = :thread AND status = 'running' RETURNING token",
+        ms=ms,
+        thread=thread,
+    )
+    assert len(moved) == 1, "no running claim to age"
+    rows(
+        database,
+        "UPDATE chatlock_turns SET started_at = started_at - :ms WHERE thread_id = :thread AND state = 'running'",
+        ms=ms,
+        thread=thread,
+    )
+
+
+def beat(chat: Any, claim: Claim) -> bool:
+    """One heartbeat now, through the client's own connection for it."""
+    return bool(chat._executor.beat(lambda conn: heartbeat(conn, claim)))
+
+
+def dump(database: Database) -> dict[str, list[dict[str, Any]]]:
+    """Everything that chatlock keeps, but the note that a reclaimed turn came back late."""
+    kept = {table: rows(database, f"SELECT * FROM chatlock_{table} ORDER BY 1, 2, 3, 4") for table in TABLES}
+    for turn in kept["turns"]:
+        del turn["late_ended_at"]
+    return kept
+
+
+def turn_states(database: Database, thread: str = "thread") -> list[str]:
+    """The state of each turn of the thread, in order of token."""
+    return [turn["state"] for turn in turn_rows(database, thread)]
+
+
+def dispositions(database: Database, thread: str = "thread") -> dict[str, str]:
+    """The disposition of each message of the thread."""
+    return {message["message_id"]: message["disposition"] for message in message_rows(database, thread)}
+
+
+@contextmanager
+def statements_of(chat: Any) -> Iterator[list[str]]:
+    """Every statement that the client sends through SQLAlchemy while the block runs, BEGIN and COMMIT among them."""
+    sent: list[str] = []
+
+    def note(conn: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        sent.append(statement)
+
+    engine = chat._executor.engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
