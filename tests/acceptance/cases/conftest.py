@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chatlock import Chatlock
-from tests.acceptance.cases.support import TENANT, Callers, Journal
+from tests.acceptance.cases.support import TENANT, Agent, Callers, Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,3 +43,21 @@ def callers() -> Iterator[Callers]:
 def journal(tmp_path: Path) -> Journal:
     """The meters of the case."""
     return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def agent(journal: Journal) -> Agent:
+    """The held handler of the case."""
+    return Agent(journal)
+
+
+@pytest.fixture
+def serving(client: Callable[..., Chatlock], agent: Agent) -> Callable[..., Chatlock]:
+    """As `client`, with the case's agent as the handler."""
+
+    def make(database: Database, **options: Any) -> Chatlock:
+        chat = client(database, **options)
+        chat.handler()(agent)
+        return chat
+
+    return make
