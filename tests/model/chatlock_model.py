@@ -49,9 +49,7 @@ HUNG = 21  # handler hung, heartbeat alive
 QWORK = 22  # (rq) worker waiting for a job
 AMB = 19  # finish sent, acknowledgement lost
 DELIV = 20  # finish committed; hand the reply over
-RECV = (
-    23  # claim (or hand-off) committed with a ridden fetch; its answer has not reached the process
-)
+RECV = 23  # claim (or hand-off) committed with a ridden fetch; its answer has not reached the process
 AMB2 = 24  # finish with hand-off sent, acknowledgement lost
 PDEL = 25  # (mutant) poller saw a due row it need not serve, about to delete it without the lock
 FINR = 26  # (mutant) finish has read last_seq without the lock
@@ -655,12 +653,7 @@ def make(cfg: Config) -> System:
 
             elif pc == AMB2:
                 n = bytearray(s)
-                ok = (
-                    n[ST] == RUN
-                    and n[OWN] == i + 1
-                    and n[DTOK] == n[b + TOK] + 1
-                    and n[INC] == n[b + RINC]
-                )
+                ok = n[ST] == RUN and n[OWN] == i + 1 and n[DTOK] == n[b + TOK] + 1 and n[INC] == n[b + RINC]
                 if ok:
                     n[b + TOK] = n[DTOK]
                     n[b + UPTO] = n[DONE]
@@ -764,9 +757,7 @@ def make(cfg: Config) -> System:
                         n[BAK] -= 1
                         n[FET] = min(visible_max(n), fetch_limit(n))
                         n[b] = READ if cfg.extstore else WORK
-                        emit(
-                            f"{who}: fetch commits but its answer is lost; handler goes on", n, True
-                        )
+                        emit(f"{who}: fetch commits but its answer is lost; handler goes on", n, True)
 
             elif pc == FETCH2:
                 n = bytearray(s)
@@ -952,12 +943,7 @@ def make(cfg: Config) -> System:
                         abort(n, i)
                     emit(f"{who}: takes the lost acknowledgement for a failure", n)
                 elif (n[COM + (t >> 3)] >> (t & 7)) & 1:
-                    if (
-                        cfg.handoff
-                        and n[INC] == n[b + RINC]
-                        and n[ST] != DEL
-                        and n[b + UPTO] > n[DONE]
-                    ):
+                    if cfg.handoff and n[INC] == n[b + RINC] and n[ST] != DEL and n[b + UPTO] > n[DONE]:
                         raise Violation(Breach.REPLY_NEVER_STORED)
                     n[b] = DELIV
                     emit(f"{who}: reads its turns row: committed", n)
@@ -1252,9 +1238,7 @@ def make(cfg: Config) -> System:
         return None
 
     def show(s):
-        msgs = ",".join(
-            f"{q}:m{s[SM + q]}{'?ADx'[s[MS + q]]}" for q in range(1, L.maxseq + 1) if s[SM + q]
-        )
+        msgs = ",".join(f"{q}:m{s[SM + q]}{'?ADx'[s[MS + q]]}" for q in range(1, L.maxseq + 1) if s[SM + q])
         acts = []
         for i in range(NA):
             token = s[base[i] + TOK]
@@ -1278,9 +1262,7 @@ class Mutant(NamedTuple):
 
 
 def mutant(weakens: str, breaks: Breach, **where: object) -> Mutant:
-    return Mutant(
-        weakens, breaks, {"submitters": 2, "pollers": 1, "expire": 1, "crash": 1, **where}
-    )
+    return Mutant(weakens, breaks, {"submitters": 2, "pollers": 1, "expire": 1, "crash": 1, **where})
 
 
 def mutant_config(name: str) -> Config:
@@ -1289,16 +1271,12 @@ def mutant_config(name: str) -> Config:
 
 B = {"extstore": False, "max_token": 40, "deadline": True}
 MUTANTS = {
-    "claim_read_then_write": mutant(
-        "claim is SELECT status, then UPDATE with token=read+1", Breach.TOKEN_NOT_NEW
-    ),
+    "claim_read_then_write": mutant("claim is SELECT status, then UPDATE with token=read+1", Breach.TOKEN_NOT_NEW),
     "finish_unconditional": mutant("finish has no token/status test", Breach.COMMIT_WITHOUT_CLAIM),
     "release_unconditional": mutant(
         "fail/finally releases without a token test", Breach.RELEASED_ANOTHERS_CLAIM, fail=1
     ),
-    "answered_on_fetched": mutant(
-        "waiter says already_answered at seq <= fetched_seq", Breach.TOLD_ANSWERED
-    ),
+    "answered_on_fetched": mutant("waiter says already_answered at seq <= fetched_seq", Breach.TOLD_ANSWERED),
     "fetched_not_reset": mutant(
         "claim keeps the old fetched_seq; finish sets done_seq = fetched_seq",
         Breach.ANSWERED_UNRECEIVED,
@@ -1315,18 +1293,10 @@ MUTANTS = {
         Breach.ANSWERED_UNRECEIVED,
         acklost=1,
     ),
-    "fence_token_only": mutant(
-        "reclaim keeps the token and the fence test ignores status", Breach.WRITE_AFTER_LOSS
-    ),
-    "fence_not_established": mutant(
-        "new holder reads the other store before raising its fence", Breach.LOST_UPDATE
-    ),
-    "fence_check_then_write": mutant(
-        "fence row checked, then written in a second step", Breach.WRITE_BEHIND_FENCE
-    ),
-    "fence_select_without_lock": mutant(
-        "fence test is a plain SELECT (no FOR SHARE/UPDATE)", Breach.WRITE_AFTER_LOSS
-    ),
+    "fence_token_only": mutant("reclaim keeps the token and the fence test ignores status", Breach.WRITE_AFTER_LOSS),
+    "fence_not_established": mutant("new holder reads the other store before raising its fence", Breach.LOST_UPDATE),
+    "fence_check_then_write": mutant("fence row checked, then written in a second step", Breach.WRITE_BEHIND_FENCE),
+    "fence_select_without_lock": mutant("fence test is a plain SELECT (no FOR SHARE/UPDATE)", Breach.WRITE_AFTER_LOSS),
     "delete_resets_token": mutant(
         "delete removes the row; token and incarnation start again",
         Breach.ANSWERED_UNRECEIVED,
@@ -1346,9 +1316,7 @@ MUTANTS = {
         expire=0,
         submitters=1,
     ),
-    "dup_bumps_seq": mutant(
-        "duplicate message_id still moves last_seq", Breach.PHANTOM_SEQ, expire=0, max_attempts=9
-    ),
+    "dup_bumps_seq": mutant("duplicate message_id still moves last_seq", Breach.PHANTOM_SEQ, expire=0, max_attempts=9),
     "seq_outside_lock": mutant(
         "seq comes from a sequence; commits out of order",
         Breach.PASSED_UNCOMMITTED,
@@ -1387,9 +1355,7 @@ MUTANTS = {
     "init_select_then_insert": mutant(
         "thread row: SELECT, then INSERT OR REPLACE", Breach.SECOND_INIT, expire=0, crash=0
     ),
-    "reply_before_finish": mutant(
-        "reply is delivered before finish commits", Breach.REPLY_OF_A_LOSER
-    ),
+    "reply_before_finish": mutant("reply is delivered before finish commits", Breach.REPLY_OF_A_LOSER),
     "check_then_subscribe": mutant(
         "waiter checks, then subscribes; no re-check, no poller",
         Breach.SUBMITTER_WAITS,
@@ -1456,9 +1422,7 @@ MUTANTS = {
         "caller takes its turn's reply as the answer although the batch stopped before its message",
         Breach.TOLD_ANSWERED,
     ),
-    "abort_forgets_message": mutant(
-        "a submitter whose turn lost its claim reports failure", Breach.TOLD_FAILED
-    ),
+    "abort_forgets_message": mutant("a submitter whose turn lost its claim reports failure", Breach.TOLD_FAILED),
     # the due table, the riding fetch, hand-off, resolve, latest, rollback
     "due_not_in_finish": mutant(
         "finish leaves pending work without a due row", Breach.MESSAGE_UNRESOLVED, due=True, **B
@@ -1481,9 +1445,7 @@ MUTANTS = {
         lazy=True,
         **B,
     ),
-    "due_not_in_rollback": mutant(
-        "rollback writes no due row", Breach.MESSAGE_UNRESOLVED, due=True, rollback=1, **B
-    ),
+    "due_not_in_rollback": mutant("rollback writes no due row", Breach.MESSAGE_UNRESOLVED, due=True, rollback=1, **B),
     "due_deleted_without_lock": mutant(
         "poller reads the thread, deletes the due row in another transaction",
         Breach.MESSAGE_UNRESOLVED,

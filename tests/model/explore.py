@@ -118,9 +118,7 @@ LONG = [
         **X,
     ),
     Config("3sub", submitters=3, extstore=False),
-    Config(
-        "3sub-2poll-fail", submitters=3, pollers=2, crash=0, fail=1, extstore=False, max_token=20
-    ),
+    Config("3sub-2poll-fail", submitters=3, pollers=2, crash=0, fail=1, extstore=False, max_token=20),
     Config("2poll-2expire", pollers=2, expire=2, max_attempts=3, max_token=20),
     Config("2expire-2crash", expire=2, crash=2, max_attempts=3, max_stalls=3, max_token=24),
     Config(
@@ -272,9 +270,7 @@ def has_cycle(offsets: array[int], edges: array[int]) -> bool:
     return sorted_count != count
 
 
-def shortest_trace(
-    system: System, states: list[bytes], parents: array[int], last: int
-) -> list[str]:
+def shortest_trace(system: System, states: list[bytes], parents: array[int], last: int) -> list[str]:
     """The start and one line per step; the breach is in the last state or in the step after it."""
     path = [last]
     while path[-1] != 0:

@@ -160,8 +160,7 @@ def toy(
     return System(
         initial=bytes([0]),
         successors=lambda state: [
-            (f"to {target}", bytes([target]), (state[0], target) in faults)
-            for target in steps.get(state[0], [])
+            (f"to {target}", bytes([target]), (state[0], target) in faults) for target in steps.get(state[0], [])
         ],
         check=check,
         rest_error=lambda state: Breach.CLAIMED_FOREVER if state[0] == stuck else None,
