@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from chatlock.admin import Swept
 from chatlock.async_client import AsyncChatlock
-from chatlock.client import Chatlock, ClientOptions, SubmitOptions
+from chatlock.client import Chatlock
+from chatlock.client_base import ClientOptions, SubmitOptions
 from chatlock.errors import (
     ChatlockError,
     ClaimLost,
@@ -43,6 +44,7 @@ from chatlock.protocol import (
     Unknown,
 )
 from chatlock.turn import AsyncTurn, Turn
+from chatlock.writes.intents import Delivery
 
 __all__ = [
     "AlreadyAnswered",
@@ -59,6 +61,7 @@ __all__ = [
     "Closed",
     "Conflict",
     "Dead",
+    "Delivery",
     "Event",
     "Expired",
     "Gone",

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar, Unpack
 
 from chatlock.admin import Swept, act
-from chatlock.client import Client, ClientOptions, Source, SubmitOptions, last_events
-from chatlock.errors import TurnNotGranted
+from chatlock.client_base import Client, ClientOptions, Source, SubmitOptions, last_events, log_background
+from chatlock.errors import ChatlockError, TurnNotGranted
 from chatlock.handlers import Event
 from chatlock.io import AsyncIo, settle
 from chatlock.ops.audit import Receipt
-from chatlock.ops.claim import Granted
 from chatlock.ops.verify import Verified
 from chatlock.polling import BATCH
 from chatlock.protocol import Outcome
-from chatlock.turn import AsyncTurn, TurnCore, enter_turn, exit_turn
+from chatlock.turn import AsyncTurn
+from chatlock.turn_core import TurnCore, enter_turn, exit_turn
 
 T = TypeVar("T")
 
@@ -55,9 +55,9 @@ class AsyncChatlock(Client):
         loop = self._loop
         return super()._capacity() if loop is not None and loop.is_running() else 0
 
-    def _start(self, granted: Granted) -> None:
+    def _start_flow(self, flow: Coroutine[Any, Any, Any]) -> None:
         loop = self._loop
-        work = self._work(granted)
+        work = self._work(flow)
         self._count(1)
         try:
             if loop is None:
@@ -65,11 +65,14 @@ class AsyncChatlock(Client):
             asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError:  # the loop has closed since: the lease frees the claim
             work.close()
+            flow.close()
             self._count(-1)
 
-    async def _work(self, granted: Granted) -> None:
+    async def _work(self, flow: Coroutine[Any, Any, Any]) -> None:
         try:
-            await self._flows.run_loop(granted)
+            await flow
+        except ChatlockError as error:
+            log_background(error)
         finally:
             self._count(-1)
             self._flows.nudge()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import threading
 import time
 import weakref
@@ -279,7 +280,7 @@ class Executor:
                     raise
                 commit_unknown = commit_unknown or (attempt.committing and fault is Fault.DISCONNECT)
                 again = False
-                if fault is Fault.RETRY and self._is_sqlite():
+                if fault is Fault.RETRY and _is_sqlite(error):
                     again = time.monotonic() < deadline
                     pause = random.uniform(0.0005, 0.006)
                 elif fault is Fault.RETRY:
@@ -293,12 +294,13 @@ class Executor:
                     raise _translated(error, fault, commit_unknown) from None
             time.sleep(pause)
 
-    def _is_sqlite(self) -> bool:
-        return isinstance(self._writer, Turnstile)
-
     def _forget_connections(self) -> None:
         for engine in self._engines():
             engine.dispose()
+
+
+def _is_sqlite(error: Exception) -> bool:
+    return isinstance(getattr(error, "orig", error), sqlite3.Error)
 
 
 def _is_driver_error(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.submit import Submission, submit_in
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, Queued, Unknown
 from chatlock.store import Store
-from chatlock.turn import TurnCore, enter_turn, exit_turn, keys_in_turn
+from chatlock.turn_core import TurnCore, enter_turn, exit_turn, keys_in_turn
 from chatlock.wake.channel import Channel
 from chatlock.wake.waiters import Waiter, Waiters
 from chatlock.window import Windows
@@ -76,6 +76,7 @@ class Flows:
             config.limits.beat_ms,
         )
         self.nudge: Callable[[], None] = lambda: None
+        self.prepare: Callable[[TurnCore], None] = lambda core: None
         self.closing = False
         self._live: weakref.WeakValueDictionary[str, TurnCore] = weakref.WeakValueDictionary()
         self._live_changed = threading.Condition()
@@ -170,6 +171,7 @@ class Flows:
         """A live turn for a granted claim; own_id: the message of the call that runs it."""
         core = TurnCore(self.store, self.heart, granted, self._ended, self.config.heartbeat)
         core.own_id = own_id
+        self.prepare(core)
         with self._live_changed:
             self._live[core.claim.claim_id] = core
         return core
@@ -179,7 +181,7 @@ class Flows:
             self._live.pop(core.claim.claim_id, None)
             self._live_changed.notify_all()
         left = core.finished is None or core.finished.left
-        self.changed(core.claim.key, due=left, elsewhere=left or core.served_others)
+        self.changed(core.claim.key, due=left or core.delivers, elsewhere=left or core.served_others)
 
     def changed(self, key: Key, *, due: bool, elsewhere: bool) -> None:
         """Sends wakes after a commit: to waiters here, to the poller if the thread may be due, to other processes."""

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from chatlock.errors import InvalidInput
 from chatlock.inputs import Key, checked_id
-from chatlock.io import AsyncIo, SyncIo
+from chatlock.io import AsyncIo, Io, SyncIo
 from chatlock.store import Store
-from chatlock.turn import AsyncTurn, Turn, TurnCore
+from chatlock.turn import AsyncTurn, Turn
+from chatlock.turn_core import TurnCore
 
 CHUNKS_MAX = 1000
 
@@ -161,6 +162,14 @@ async def call_handler(handler: Handler, core: TurnCore, store: Store, feeds: Fe
         io.close()
 
 
+async def call_either(io: Io, call: Callable[[Any], Any], is_async: bool, argument: Any) -> Any:
+    """Calls a sync or async function from either world."""
+    in_async = isinstance(io, AsyncIo)
+    if not is_async:
+        return await _in_os_thread(lambda: call(argument)) if in_async else call(argument)
+    return await call(argument) if in_async else asyncio.run(call(argument))
+
+
 async def _in_os_thread(call: Callable[[], Any]) -> Any:
     """A sync handler beside the loop, in a daemon OS thread of its own: it may run for minutes, and must not hold
     up exit.
@@ -182,4 +191,4 @@ async def _in_os_thread(call: Callable[[], Any]) -> Any:
     return await asyncio.wrap_future(done)
 
 
-__all__ = ["Event", "Feeds", "Handler", "call_handler", "handler_of"]
+__all__ = ["Event", "Feeds", "Handler", "call_either", "call_handler", "handler_of"]

@@ -30,6 +30,7 @@ class Poller:
     ) -> None:
         self._sweep, self._agents, self._capacity, self._start = sweep, agents, capacity, start
         self._every_s = every_ms / 1000
+        self.also: Callable[[], None] = lambda: None
         self.after_fork()
 
     def after_fork(self) -> None:
@@ -76,6 +77,7 @@ class Poller:
                     next_sweep = now + self._every_s
                     self._sweep.reclaim_stale()
                 self.start_due()
+                self.also()
                 if now >= next_windows:
                     next_windows = now + WINDOWS_EVERY_S
                     self._sweep.observe_windows()

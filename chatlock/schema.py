@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The number of the newest revision; `chatlock_meta` holds the database's own and the least client version it
 admits.
 """
@@ -222,6 +222,44 @@ class Window(Base, table=True):
     runs: int = big()
 
 
+class Intent(Base, table=True):
+    """One external effect, written by the transaction that decided it; sent in order of token within its thread."""
+
+    __tablename__ = "chatlock_intents"
+    __table_args__ = (
+        CheckConstraint(
+            "state IN ('pending','leased','sent','failed','expired','cancelled')", name="chatlock_intents_state"
+        ),
+        CheckConstraint("(state = 'leased') = (leased_until IS NOT NULL)", name="chatlock_intents_leased"),
+        Index(
+            "chatlock_intents_open",
+            "tenant",
+            "thread_id",
+            "incarnation",
+            "token",
+            postgresql_where=text("state IN ('pending','leased')"),
+            sqlite_where=text("state IN ('pending','leased')"),
+        ),
+    )
+    tenant: str = string(key=True)
+    thread_id: str = string(key=True)
+    incarnation: int = big(key=True)
+    token: int = big(key=True)
+    name: str = string(key=True)
+    agent: str = string()
+    step_key: str = string()
+    payload: str | None = string(null=True)
+    state: str = string("pending")
+    attempts: int = small(0)
+    lease_token: int = big(0)
+    leased_until: int | None = big(null=True)
+    not_before: int = big(0)
+    expires_at: int | None = big(null=True)
+    created_at: int = big()
+    ended_at: int | None = big(null=True)
+    error: str | None = string(null=True)
+
+
 class Audit(Base, table=True):
     """What an operator did, to which turn, and why."""
 
@@ -255,6 +293,7 @@ due: Any = Due.__table__  # type: ignore[attr-defined]
 sessions: Any = Session.__table__  # type: ignore[attr-defined]
 fences: Any = Fence.__table__  # type: ignore[attr-defined]
 windows: Any = Window.__table__  # type: ignore[attr-defined]
+intents: Any = Intent.__table__  # type: ignore[attr-defined]
 audit: Any = Audit.__table__  # type: ignore[attr-defined]
 meta: Any = Meta.__table__  # type: ignore[attr-defined]
 

@@ -24,6 +24,7 @@ from chatlock.ops.base import (
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.fence import fence
+from chatlock.ops.intents import Effect, write_intent
 from chatlock.protocol import TurnState
 from chatlock.schema import messages, threads, turns
 
@@ -36,6 +37,7 @@ class Finish:
     upto: int
     held: int
     reply: str
+    effect: Effect | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
     closed = run(conn, END_DONE, claim.key, **bound, reply=what.reply).all()
     if (len(ended), len(closed)) != (1, 1):
         raise AssertionError("the locked thread changed under its lock")
+    if what.effect is not None:
+        write_intent(conn, claim, what.effect)
 
 
 def _idle_or_next(conn: Connection, what: Finish, request: Request | None) -> Finished:

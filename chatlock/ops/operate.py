@@ -15,6 +15,7 @@ from chatlock.ops.due import drop_due, put_due
 from chatlock.ops.fence import FORGET
 from chatlock.ops.finish import NO_CLAIM
 from chatlock.ops.inspect import outcome_of
+from chatlock.ops.intents import cancel_intents
 from chatlock.ops.submit import KNOWN
 from chatlock.ops.unanswered import end_unanswered, uncharged
 from chatlock.protocol import Disposition, NotFound, Outcome, Refused, Status, TurnState
@@ -176,6 +177,7 @@ def delete(conn: Connection, key: Key, act: Act) -> Receipt:
     run(conn, DELETE_PENDING, key, incarnation=row.incarnation)
     run(conn, DELETE_THREAD, key).one()
     run(conn, FORGET, key)
+    cancel_intents(conn, key)
     drop_due(conn, key)
     write_audit(conn, key, row, act)
     return Receipt(True, "deleted", Status.DELETED)

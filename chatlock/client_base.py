@@ -1,0 +1,240 @@
+"""What both clients share: their options, how they are put together, handlers, and the end of the process."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
+
+from sqlalchemy import Engine
+from sqlalchemy.engine import URL
+
+from chatlock.admin import Admin
+from chatlock.errors import ChatlockError, InvalidInput
+from chatlock.executor import Executor
+from chatlock.flows import Config, Flows
+from chatlock.handlers import Event, handler_of
+from chatlock.io import AsyncIo, Io
+from chatlock.ops.claim import Granted
+from chatlock.ops.submit import Submission
+from chatlock.polling import BATCH, Poller
+from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, PolicyName
+from chatlock.sweep import Sweep
+from chatlock.turn_core import TurnCore
+from chatlock.wake.channel import Channel
+from chatlock.writes.intents import Outbox, deliverer_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+log = logging.getLogger("chatlock")
+
+WAIT_MS = 30_000
+
+
+class SubmitOptions(TypedDict, total=False):
+    """What submit, begin, turn and stream take beside the thread and the payload.
+
+    message_id: the caller's own id, on which the message is deduped (default: a new one, in the outcome).  tenant: the
+    owner, from trusted code.  agent: whose handler is to run ("default").  policy: what the message does while a turn
+    runs.  wait_ms: how long to wait for the thread (default 30,000; 0 = not at all, None = until there is an outcome);
+    it never cuts off a handler that runs.  recreate: start the next incarnation of a deleted thread.
+    """
+
+    message_id: str | None
+    tenant: str | None
+    agent: str
+    policy: PolicyName | None
+    wait_ms: int | None
+    recreate: bool
+
+
+class ClientOptions(TypedDict, total=False):
+    """How a client is made.
+
+    tenant: the default owner of threads.  policy: the default for submit ("enqueue").  poller: sweep in this
+    process and run due turns of its handlers (True), at most turns_max at once (16).  pool_size: database
+    connections (5). pooler="transaction": behind a transaction pooler.  heartbeat=False: the lease is the window.
+    limits: times and bounds.
+    wake: RedisWake or PostgresWake, so that waiters in other processes start at once (None: they look every second).
+    """
+
+    tenant: str | None
+    policy: PolicyName
+    poller: bool
+    turns_max: int
+    pool_size: int
+    pooler: Literal["transaction"] | None
+    heartbeat: bool
+    limits: Limits
+    wake: Channel | None
+
+
+Source: TypeAlias = "str | URL | Engine | AsyncEngine"
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client:
+    """What both shells share: construction, handlers, the poller's wiring."""
+
+    def __init__(self, source: Source, io: Callable[[int], Io], options: ClientOptions) -> None:
+        unknown = options.keys() - ClientOptions.__annotations__.keys()
+        if unknown:
+            raise InvalidInput("bad_option", f"unknown option: {', '.join(sorted(unknown))}")
+        policy, pooler = options.get("policy", "enqueue"), options.get("pooler")
+        pool_size, turns_max = options.get("pool_size", 5), options.get("turns_max", 16)
+        if policy not in POLICIES:
+            raise InvalidInput("bad_policy", f"policy must be one of {', '.join(POLICIES)}")
+        if pooler not in (None, "transaction"):
+            raise InvalidInput("bad_pooler", 'pooler must be None or "transaction"')
+        if pool_size < 1 or turns_max < 1:
+            raise InvalidInput("bad_size", "pool_size and turns_max must be at least 1")
+        limits = options.get("limits") or Limits()
+        config = Config(options.get("tenant"), policy, limits, options.get("heartbeat", True), options.get("wake"))
+        self._executor = Executor(source, pool_size=pool_size, pooler=pooler)
+        self._flows = Flows(io(pool_size), self._executor, config)
+        self._sweep = Sweep(self._executor, limits, self._flows.windows)
+        self._admin = Admin(self._flows, self._sweep)
+        self._outbox = Outbox(self._flows.store)
+        self._flows.prepare = self._prepare
+        self._turns_max, self._started = turns_max, 0
+        self._counting = threading.Lock()
+        self._poller: Poller | None = None
+        if options.get("poller", True):
+            self._poller = Poller(self._sweep, self._agents, self._capacity, self._start, limits.sweep_ms)
+            self._poller.also = self._start_deliveries
+            self._flows.nudge = self._poller.nudge
+        _clients.add(self)
+
+    def _after_fork(self) -> None:
+        self._counting, self._started = threading.Lock(), 0
+        self._flows.after_fork()
+        if self._poller is not None:
+            self._poller.after_fork()
+        io = self._flows.store.io
+        if isinstance(io, AsyncIo):
+            io.after_fork()
+
+    def handler(self, agent: str = "default") -> Callable[[F], F]:
+        """Registers handler(turn) -> reply as the code that runs the turns of `agent`, in submit and in the poller.
+
+        It may be sync, async, or an async generator whose chunks are streamed.  Its return value is the reply unless it
+        called turn.finish; an exception charges the turn and its messages are retried.
+        """
+
+        def register(call: F) -> F:
+            if agent in self._flows.handlers:
+                raise InvalidInput("handler_exists", f"agent {agent!r} has a handler already")
+            self._flows.handlers[agent] = handler_of(call, agent)
+            return call
+
+        return register
+
+    def deliver(self, agent: str = "default", *, expire_ms: int | None = None) -> Callable[[F], F]:
+        """Registers deliver(delivery) as the way in which replies of `agent` reach people.
+
+        From then on finish writes an intent in its own transaction, and the poller sends it: in the order of turns
+        within a thread, retried with maybe_duplicate set, never for a turn that lost its claim.  expire_ms: not
+        sent after that. Callers of submit then send nothing themselves, not even for Answered.
+        """
+
+        def register(call: F) -> F:
+            if agent in self._outbox.deliverers:
+                raise InvalidInput("deliver_exists", f"agent {agent!r} has a deliver function already")
+            self._outbox.deliverers[agent] = deliverer_of(call, agent, expire_ms)
+            return call
+
+        return register
+
+    def _prepare(self, core: TurnCore) -> None:
+        deliverer = self._outbox.deliverers.get(core.claim.agent)
+        if deliverer is not None:
+            core.delivers, core.deliver_ms = True, deliverer.expire_ms
+
+    def _start_deliveries(self) -> None:
+        for seen in self._outbox.ready(min(BATCH, self._capacity())):
+            self._start_flow(self._outbox.carry_out(seen))
+
+    def _agents(self) -> list[str]:
+        return list(self._flows.handlers)
+
+    def _capacity(self) -> int:
+        with self._counting:
+            return self._turns_max - self._started
+
+    def _count(self, change: int) -> None:
+        with self._counting:
+            self._started += change
+
+    def _start(self, granted: Granted) -> None:
+        self._start_flow(self._flows.run_loop(granted))
+
+    def _start_flow(self, flow: Coroutine[Any, Any, Any]) -> None:
+        raise AssertionError("each shell starts flows in its own world")
+
+    def _ready(self) -> None:
+        """First use: the poller begins."""
+        if self._poller is not None and not self._flows.closing:
+            self._poller.ensure()
+        if self._flows.config.wake is not None and not self._flows.closing:
+            self._flows.config.wake.open(self._flows.woken)
+
+    def _submission(self, thread: str, payload: object, options: SubmitOptions) -> tuple[Submission, int | None]:
+        unknown = options.keys() - SubmitOptions.__annotations__.keys()
+        if unknown:
+            raise InvalidInput("bad_option", f"unknown option: {', '.join(sorted(unknown))}")
+        self._ready()
+        what = self._flows.submission(
+            thread,
+            payload,
+            options.get("message_id"),
+            options.get("tenant"),
+            options.get("agent", "default"),
+            options.get("policy"),
+            options.get("recreate", False),
+        )
+        return what, options.get("wait_ms", WAIT_MS)
+
+    def _close(self, drain_ms: int) -> None:
+        if self._poller is not None:
+            self._poller.close()
+        self._flows.close_now(drain_ms)
+        io = self._flows.store.io
+        if isinstance(io, AsyncIo):
+            io.close()
+
+
+def log_background(error: ChatlockError) -> None:
+    """What the poller started has no caller to tell: the lease frees what it held."""
+    log.warning("background.failed", extra={"error": type(error).__name__})
+
+
+def last_events(outcome: Outcome, streamed: bool) -> list[Event]:
+    """The reply, unless its chunks were streamed, and the outcome."""
+    last = [Event(f"{outcome.message_id}-outcome", "outcome", outcome)]
+    if isinstance(outcome, Answered | AlreadyAnswered) and not streamed:
+        last.insert(0, Event(f"{outcome.message_id}-reply", "reply", outcome.reply))
+    return last
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+def _close_all() -> None:
+    for client in list(_clients):
+        if not client._flows.closing:
+            client._close(0)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_close_all)

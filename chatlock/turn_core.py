@@ -1,0 +1,255 @@
+"""The state of a turn and its flows, written once for sync and async code."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from chatlock.caller import on_caller
+from chatlock.errors import ClaimLost, InvalidInput
+from chatlock.heart import Heart
+from chatlock.inputs import Key, canonical_json, checked_id, digest, from_json, reply_json
+from chatlock.ops import fence as fence_ops
+from chatlock.ops import finish as finish_ops
+from chatlock.ops.base import Message, turn_state
+from chatlock.ops.claim import Granted, Request
+from chatlock.ops.finish import Finish, Finished
+from chatlock.ops.intents import REPLY, Effect
+from chatlock.store import Store
+
+log = logging.getLogger("chatlock")
+
+MARK_BYTES_MAX = 64 * 1024
+ERROR_CHARS_MAX = 200
+
+keys_in_turn: contextvars.ContextVar[frozenset[Key]] = contextvars.ContextVar(
+    "chatlock_keys_in_turn", default=frozenset()
+)
+"""Threads whose turn the current context runs inside: a submit to one of them never waits."""
+
+
+class TurnCore:
+    """The state of a turn and its flows, written once; Turn and AsyncTurn (turn.py) are its two faces."""
+
+    def __init__(
+        self, store: Store, heart: Heart, granted: Granted, on_end: Callable[[TurnCore], None], beats: bool
+    ) -> None:
+        self.claim = granted.claim
+        self.messages: tuple[Message, ...] = granted.messages
+        self.lost = False
+        self.ended: str | None = None
+        self.finished: Finished | None = None
+        self.reply: Any = None
+        self.upto = 0
+        self.own_id: str | None = None
+        self.delivers = False
+        self.deliver_ms: int | None = None
+        self._heart, self._on_end = heart, on_end
+        self._lost_callbacks: list[Callable[[], object]] = []
+        self._mid_fetches = 0
+        self._caller = store.io.caller()
+        self._valid_until = time.monotonic() + self.claim.lease_ms / 1000
+        if beats:
+            heart.add(self)
+
+    # -- what the heart asks and tells -------------------------------------------------------------------------------
+    def alive(self) -> bool:
+        """Whether the turn is open and the task or OS thread that used it last lives."""
+        return self.ended is None and self._caller()
+
+    def beaten(self) -> None:
+        """The lease was extended."""
+        self._valid_until = time.monotonic() + self.claim.lease_ms / 1000
+
+    def set_lost(self) -> None:
+        """The claim is gone: sets `lost` and runs the callbacks, once, in the calling OS thread."""
+        if self.lost or self.ended is not None:
+            return
+        self.lost = True
+        callbacks, self._lost_callbacks = self._lost_callbacks, []
+        for callback in callbacks:
+            self._call_lost(callback)
+
+    def _call_lost(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except Exception:
+            log.exception("turn.on_lost_failed", extra={"claim_id": self.claim.claim_id})
+
+    def on_lost(self, callback: Callable[[], object]) -> None:
+        """Registers a callback; it runs at once if the claim is lost already."""
+        if self.lost:
+            self._call_lost(callback)
+        else:
+            self._lost_callbacks.append(callback)
+
+    def check(self, store: Store) -> None:
+        """Raises ClaimLost once the turn is lost or ended, or the lease has passed on the monotonic clock.  No I/O."""
+        self._caller = store.io.caller()
+        if self.lost or self.ended is not None or time.monotonic() >= self._valid_until:
+            raise ClaimLost
+
+    def _check_open(self, store: Store) -> None:
+        """The caller is who used the turn last: a turn may be handed from one task to another."""
+        self._caller = store.io.caller()
+        if self.ended is not None:
+            raise InvalidInput("turn_ended", f"this turn has ended: {self.ended}")
+        if self.lost:
+            raise ClaimLost
+
+    # -- flows -------------------------------------------------------------------------------------------------------
+    async def first_fetch(self, store: Store) -> None:
+        """The first messages, where they did not ride in the claim's transaction."""
+        if not self.messages:
+            self.messages = await store.fetch(self.claim, self.claim.from_seq)
+
+    async def fetch(self, store: Store) -> list[Message]:
+        self._check_open(store)
+        if self._mid_fetches >= store.limits.mid_fetches_max:
+            return []
+        self._mid_fetches += 1
+        after = self.messages[-1].seq if self.messages else self.claim.from_seq
+        new = await self._losing(store.fetch(self.claim, after))
+        self.messages = (*self.messages, *new)
+        return list(new)
+
+    async def _losing(self, flow: Awaitable[Any]) -> Any:
+        try:
+            return await flow
+        except ClaimLost:
+            self.set_lost()
+            raise
+
+    def _finish_of(self, store: Store, reply: object, upto: int | None) -> Finish:
+        self._check_open(store)
+        held = [m.seq for m in self.messages]
+        if upto is None:
+            upto = held[-1] if held else None
+        elif upto not in held:
+            raise InvalidInput("bad_upto", "upto must be the seq of a message that this turn has fetched")
+        if upto is None:
+            raise InvalidInput("nothing_fetched", "a turn that has fetched nothing cannot finish: release it")
+        text = reply_json(reply)
+        effect = Effect(REPLY, self.step_key(REPLY), text, self.deliver_ms) if self.delivers else None
+        return Finish(self.claim, upto, sum(seq <= upto for seq in held), text, effect)
+
+    async def finish(
+        self,
+        store: Store,
+        reply: object = None,
+        upto: int | None = None,
+        conn: Any = None,
+        request: Request | None = None,
+    ) -> Finished:
+        what = self._finish_of(store, reply, upto)
+        self.reply, self.upto = from_json(what.reply), what.upto
+        if conn is not None:
+            return await self._finish_in(conn, what)
+        finished = await store.finish(what, request)
+        if finished is None:
+            await self.close_lost(store)
+            raise ClaimLost
+        self.finished = finished
+        self.end("done")
+        return finished
+
+    async def _finish_in(self, conn: Any, what: Finish) -> Finished:
+        """Inside the caller's transaction: whether the turn is done is read back when its block ends."""
+        finished = await on_caller(conn, lambda c: finish_ops.finish_in(c, what))
+        if finished is None:
+            self.set_lost()
+            raise ClaimLost
+        self.finished = finished
+        return finished
+
+    async def confirm(self, store: Store) -> bool:
+        """Whether a finish in the caller's transaction was committed, read by token.  False: rolled back, the turn
+        goes on.
+        """
+        state = await store.read("turn_state", lambda c: turn_state(c, self.claim))
+        if state == "done":
+            self.end("done")
+        elif state != "running":
+            await self.close_lost(store)
+            raise ClaimLost
+        else:
+            self.finished = None
+        return state == "done"
+
+    async def fail(self, store: Store, error: BaseException | str) -> None:
+        self._check_open(store)
+        text = error[:ERROR_CHARS_MAX] if isinstance(error, str) else type(error).__name__
+        ended = await store.fail(self.claim, len(self.messages), text)
+        if ended is None:
+            await self.close_lost(store)
+            raise ClaimLost
+        self.end("failed")
+
+    async def release(self, store: Store) -> bool:
+        """Hands the claim back uncharged.  False: it was not ours any more."""
+        if self.ended is not None:
+            return False
+        released = await store.release(self.claim.key, self.claim.claim_id)
+        self.end("released")
+        return released
+
+    async def close_lost(self, store: Store) -> None:
+        """The turn ends without a claim: its late report is noted, for the window of its agent."""
+        self.set_lost()
+        if self.ended is None:
+            self.end("lost")
+            await store.report_late(self.claim)
+
+    def end(self, how: str) -> None:
+        """The turn is over for this process."""
+        if self.ended is None:
+            self.ended = how
+            self._heart.remove(self.claim.claim_id)
+            self._on_end(self)
+
+    async def fence(self, store: Store, conn: Any) -> None:
+        self._check_open(store)
+        await self._losing(on_caller(conn, lambda c: fence_ops.fence(c, self.claim)))
+
+    async def session(self, store: Store, name: str, create: Callable[..., Any]) -> str:
+        self._check_open(store)
+        checked_id(name, "name")
+        kept = await store.kept_session(self.claim, name)
+        if kept is not None:
+            return kept
+        made = create(self.step_key(f"session:{name}"))
+        value = checked_id(await made if inspect.isawaitable(made) else made, "session")
+        kept_now: str = await self._losing(store.keep_session(self.claim, name, value))
+        return kept_now
+
+    async def mark(self, store: Store, value: object) -> None:
+        self._check_open(store)
+        await self._losing(store.mark(self.claim, canonical_json(value, "mark", MARK_BYTES_MAX)))
+
+    @property
+    def served_others(self) -> bool:
+        """Whether it held messages whose senders may wait in another process."""
+        return any(m.message_id != self.own_id for m in self.messages)
+
+    def answers(self, message_id: str) -> bool:
+        """Whether this turn committed and its finish covered the message."""
+        return self.ended == "done" and any(m.message_id == message_id and m.seq <= self.upto for m in self.messages)
+
+    def step_key(self, name: str) -> str:
+        """hash(tenant, thread, incarnation, done_seq + 1, name)."""
+        c = self.claim
+        return digest(c.key.tenant, c.key.thread, c.incarnation, c.from_seq + 1, name)
+
+
+def enter_turn(core: TurnCore) -> None:
+    """The current context runs inside the turn from now on."""
+    keys_in_turn.set(keys_in_turn.get() | {core.claim.key})
+
+
+def exit_turn(core: TurnCore) -> None:
+    """The current context has left the turn; safe in another context than the one that entered."""
+    keys_in_turn.set(keys_in_turn.get() - {core.claim.key})

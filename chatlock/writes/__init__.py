@@ -1,0 +1,1 @@
+"""What a turn changes outside its thread."""

@@ -1,0 +1,123 @@
+"""Carries out intents: leases one, calls the function registered for its agent, and ends it by its lease.
+
+At least once: an attempt whose result is unknown is made again, flagged `maybe_duplicate`, under the same key.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from chatlock.errors import ChatlockError, InvalidInput
+from chatlock.handlers import call_either
+from chatlock.inputs import Key, checked_id, checked_ms
+from chatlock.ops import intents
+from chatlock.ops.intents import IntentId, Leased
+from chatlock.store import Store, jitter
+
+log = logging.getLogger("chatlock")
+
+LEASE_MS = 60_000
+ATTEMPTS_MAX = 8
+BACKOFF_MS = 1_000
+BACKOFF_MAX_MS = 300_000
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A reply to send, once its turn has committed.
+
+    key: (tenant, thread).  message_ids: what it answers, in order.  step_key: the same over retries, for the
+    receiver to dedupe.  maybe_duplicate: an earlier attempt may have sent it.  attempt: 1, 2, ..
+    """
+
+    key: Key
+    token: int
+    message_ids: tuple[str, ...]
+    reply: Any
+    step_key: str
+    attempt: int
+
+    @property
+    def maybe_duplicate(self) -> bool:
+        """Whether an earlier attempt may have sent it."""
+        return self.attempt > 1
+
+
+@dataclass(frozen=True)
+class Deliverer:
+    """The function registered with @chat.deliver for one agent."""
+
+    agent: str
+    call: Callable[[Delivery], Any]
+    is_async: bool
+    expire_ms: int | None
+
+
+def deliverer_of(call: Callable[[Delivery], Any], agent: str, expire_ms: int | None) -> Deliverer:
+    """Checks what @chat.deliver was given."""
+    if not callable(call) or inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        raise InvalidInput("bad_deliver", "a deliver function is called with a Delivery: deliver(delivery)")
+    expire = None if expire_ms is None else checked_ms(expire_ms, "expire_ms", least=1)
+    return Deliverer(checked_id(agent, "agent"), call, inspect.iscoroutinefunction(call), expire)
+
+
+class Outbox:
+    """The intents that this process can carry out."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.deliverers: dict[str, Deliverer] = {}
+
+    def ready(self, limit: int) -> list[IntentId]:
+        """Intents that may be leased now, one of each thread."""
+        agents = list(self.deliverers)
+        if not agents or limit <= 0:
+            return []
+        return self._store.executor.read("intents.ready", lambda c: intents.ready_intents(c, agents, limit))
+
+    async def carry_out(self, seen: IntentId) -> bool:
+        """Leases the intent and makes its effect.  Whether it was this call that ended it."""
+        leased = await self._store.transaction("intents.lease", lambda c: intents.lease(c, seen, LEASE_MS))
+        deliverer = self.deliverers.get(leased.agent) if leased is not None else None
+        if leased is None or deliverer is None:
+            return False
+        try:
+            await call_either(self._store.io, deliverer.call, deliverer.is_async, delivery_of(leased))
+        except Exception as error:  # noqa: BLE001  stored with the intent, and tried again
+            return await self._failed(leased, type(error).__name__)
+        return await self._end(leased, "sent", None)
+
+    async def _end(self, leased: Leased, state: str, error: str | None) -> bool:
+        ended = await self._store.transaction(
+            "intents.end", lambda c: intents.end_intent(c, leased.intent, state, error)
+        )
+        if not ended:
+            log.warning("intent.lost_lease", extra={"agent": leased.agent, "attempt": leased.attempt})
+        return ended
+
+    async def _failed(self, leased: Leased, error: str) -> bool:
+        log.warning("intent.failed", extra={"agent": leased.agent, "attempt": leased.attempt, "error": error})
+        if leased.attempt >= ATTEMPTS_MAX:
+            return await self._end(leased, "failed", error)
+        delay = int(min(BACKOFF_MAX_MS, BACKOFF_MS << (leased.attempt - 1)) * jitter())
+        await self._store.transaction("intents.retry", lambda c: intents.retry_intent(c, leased.intent, delay, error))
+        return False
+
+    async def flush(self, key: Key) -> None:
+        """Carries out what is ready of one thread: a worker sends its own turn's reply before it goes."""
+        for seen in await self._store.io.run(lambda: self.ready(100)):
+            if seen.key == key:
+                try:
+                    await self.carry_out(seen)
+                except ChatlockError as error:  # whoever looks next carries it out
+                    log.warning("intent.flush_failed", extra={"error": type(error).__name__})
+
+
+def delivery_of(leased: Leased) -> Delivery:
+    """What the registered function is called with."""
+    where = leased.intent
+    return Delivery(where.key, where.token, leased.message_ids, leased.payload, leased.step_key, leased.attempt)
