@@ -46,6 +46,7 @@ OVER_ALL_TENANTS: dict[str, str] = {
     "epoch.raise": _EPOCH,
     "epoch.threads": _EPOCH,
     "fence.bound_idle": "bounds the caller's transaction and touches no row",
+    "intents.ready": "the poller sends for all tenants",
     "purge.mark": _PURGE,
     "purge.old_turns": _PURGE,
     "purge.watermark": _PURGE,
@@ -80,9 +81,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     lines = [list(header), *map(list, rows)]
     lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join(
-        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
-    )
+    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines)
 
 
 def diagram() -> str:
@@ -121,10 +120,7 @@ def state_machine() -> str:
         "## Edges",
         table(
             ("status", "event", "next status", "guard", "op"),
-            (
-                (e.source.value, e.event.value, e.target.value, e.guard, e.op)
-                for e in protocol.TRANSITIONS
-            ),
+            ((e.source.value, e.event.value, e.target.value, e.guard, e.op) for e in protocol.TRANSITIONS),
         ),
         f"Of the {refused + legal} pairs of a status and an event {legal} are legal; the other "
         f"{refused} are refused, and the test suite tries every one of them.",
@@ -137,12 +133,9 @@ def state_machine() -> str:
         "## What a caller is told",
         table(("outcome", "meaning"), ((o.__name__, _described(o)) for o in _outcomes())),
         "## Policies",
-        table(
-            ("policy", "what a message does"), ((n, p.text) for n, p in protocol.POLICIES.items())
-        ),
+        table(("policy", "what a message does"), ((n, p.text) for n, p in protocol.POLICIES.items())),
         "## Invariants",
-        "Constraints carry them where SQL can say them; `chat.verify()` checks all of them on a "
-        "live database.",
+        "Constraints carry them where SQL can say them; `chat.verify()` checks all of them on a live database.",
         table(("", "holds in every committed state"), protocol.INVARIANTS.items()),
     ]
     return "\n\n".join(sections) + "\n"
@@ -199,9 +192,7 @@ def tenant_faults(statements: Iterable[tuple[str, Statement]]) -> list[str]:
         for dialect in DIALECTS
         if (text := compiled(name, statement, dialect)) and not _NAMES_TENANT.search(text)
     }
-    return [
-        f"{name} does not name the tenant" for name in sorted(without - OVER_ALL_TENANTS.keys())
-    ] + [
+    return [f"{name} does not name the tenant" for name in sorted(without - OVER_ALL_TENANTS.keys())] + [
         f"{name} is listed in OVER_ALL_TENANTS, but names the tenant or is gone"
         for name in sorted(OVER_ALL_TENANTS.keys() - without)
     ]

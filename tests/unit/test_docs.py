@@ -188,6 +188,14 @@ def test_the_limits_in_the_documents_are_those_of_the_protocol() -> None:
         assert said in text, said
 
 
+def test_the_options_in_the_documents_are_those_of_a_client() -> None:
+    text = (ROOT / "docs" / "embedding.md").read_text()
+    rows = text.split("| option of a client | |\n| --- | --- |\n")[1].split("\n\n")[0]
+    named = {n for row in rows.splitlines() for n in re.findall(r"`(\w+)", row.split("|")[1])}
+
+    assert named == set(chatlock.ClientOptions.__annotations__)
+
+
 def test_the_changelog_names_what_exists() -> None:
     entries = (ROOT / "CHANGELOG.md").read_text()
     for first, classes in (
