@@ -121,7 +121,7 @@ def test_protocol_needs_only_the_standard_library() -> None:
         ("chatlock/protocol.py", "import sqlalchemy", "sqlalchemy"),
         ("chatlock/dialects.py", "from chatlock import ops", "chatlock.ops"),
         ("chatlock/dialects.py", "from .ops import claim", "chatlock.ops.claim"),
-        ("chatlock/ops/claim.py", "from chatlock.turn_core import Turn", "chatlock.turn"
+        ("chatlock/ops/claim.py", "from chatlock.turn import Turn", "chatlock.turn"),
         ("chatlock/ops/claim.py", "from ..executor import run", "chatlock.executor"),
         ("chatlock/ops/claim.py", "from chatlock import Chatlock", "chatlock"),
         ("chatlock/ops/claim.py", "def late():\n    import chatlock.client", "chatlock.client"),
