@@ -159,19 +159,21 @@ class Schedule:
             raise ScheduleFailed(f"there is an actor {name} already")
         self._actors[name] = _Actor(name, script, self)
 
-    def play(self, order: Sequence[str], *, exact: bool = True) -> Played:
+    def play(
+        self, order: Sequence[str], *, exact: bool = True, watch: Callable[[Step], object] = lambda step: None
+    ) -> Played:
         """Starts the actors and lets each name of `order` pass the point where its actor stands, until all have ended.
 
         An actor that waits for a lock takes its step as soon as it has the lock (`postponed`).  exact: `order` must
         neither name a step that its actor does not have nor leave one out; else such steps are dropped (`surplus`), and
-        what is left is played one actor after another (`rest`).  Raises ScheduleFailed where that, or the trace,
-        differs; what a script raises is in `errors`.
+        what is left is played one actor after another (`rest`).  watch: called after each step, when all actors are
+        at rest.  Raises ScheduleFailed where the order or the trace differs; what a script raises is in `errors`.
         """
         if self._locks is None:
             raise ScheduleFailed("play is called inside `with schedule.attached(client, ..):`")
         if unknown := set(order) - self._actors.keys():
             raise ScheduleFailed(f"the order names {sorted(unknown)}, who are no actors")
-        play = _Play(self, order)
+        play = _Play(self, order, watch)
         try:
             self._start()
             self._settle()
@@ -297,8 +299,8 @@ class Schedule:
 class _Play:
     """One order on its way: which steps were taken, and which were not as the order says."""
 
-    def __init__(self, schedule: Schedule, order: Sequence[str]) -> None:
-        self._schedule, self._order = schedule, order
+    def __init__(self, schedule: Schedule, order: Sequence[str], watch: Callable[[Step], object]) -> None:
+        self._schedule, self._order, self._watch = schedule, order, watch
         self._taken: list[Step] = []
         self._postponed: list[str] = []
         self._surplus: list[str] = []
@@ -326,6 +328,7 @@ class _Play:
         step = Step(actor.name, actor.at or "")
         self._taken.append(step)
         self._schedule._let(actor)
+        self._watch(step)
         return step
 
     def _take_owed(self) -> None:
