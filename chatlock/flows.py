@@ -181,12 +181,14 @@ class Flows:
             self._live.pop(core.claim.claim_id, None)
             self._live_changed.notify_all()
         left = core.finished is None or core.finished.left
-        self.changed(core.claim.key, due=left or core.delivers, elsewhere=left or core.served_others)
+        self.changed(core.claim.key, due=left, elsewhere=left or core.served_others)
+        if core.delivers:
+            self.nudge()
 
     def changed(self, key: Key, *, due: bool, elsewhere: bool) -> None:
-        """Sends wakes after a commit: to waiters here, to the poller if the thread may be due, to other processes."""
+        """Sends wakes after a commit: to waiters here and elsewhere, and to the poller if no waiter here will claim."""
         self.waiters.wake(key)
-        if due:
+        if due and not self.waiters.will_claim(key):
             self.nudge()
         if elsewhere and self.config.wake is not None:
             self.config.wake.send(key_hash(key))
@@ -322,7 +324,6 @@ class Place:
             return self._flows.opened(stored.granted, self._what.message_id)
         if not isinstance(stored.outcome, Queued):
             return stored.outcome
-        self._flows.nudge()
         return stored.outcome if self._waiter is None else await self.next()
 
     async def _claiming(self, request: Request | None, attempt: Awaitable[T]) -> T:
@@ -355,6 +356,7 @@ class Place:
                 attempt = store.claim_for(self._what.key, request, self._incarnation, self.seq)
                 granted = await self._claiming(request, attempt)
                 if granted is not None:
+                    self._flows.waiters.disarm(waiter)
                     return self._flows.opened(granted, self._what.message_id)
             elif not signalled or (look is not None and look.resolved):
                 outcome = await store.outcome(self._what.key, self._what.message_id)

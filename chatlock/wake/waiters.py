@@ -32,6 +32,7 @@ class Waiter:
         self.key, self.signal, self.claims = key, signal, claims
         self.waited: Waited | None = None
         self.look: Look | None = None
+        self.missed = False
         self.closed = False
 
 
@@ -69,6 +70,9 @@ class Waiters:
         """Names the stored message that the waiter waits for; from now on the shared look includes it."""
         with self._changed:
             waiter.waited, waiter.look = waited, None
+            if waiter.missed:  # a wake between its message's commit and now is kept
+                waiter.missed = False
+                self._woken.add(waiter.key)
             if self.closed:
                 waiter.closed = True
                 waiter.signal.set()
@@ -77,6 +81,11 @@ class Waiters:
                 self._os_thread.start()
             else:
                 self._changed.notify_all()
+
+    def disarm(self, waiter: Waiter) -> None:
+        """The waiter has a turn now: it neither looks nor claims until it is armed again."""
+        with self._changed:
+            waiter.waited = waiter.look = None
 
     def unsubscribe(self, waiter: Waiter) -> None:
         """Forgets the waiter.  If it was the one that should claim, the next look chooses another."""
@@ -96,16 +105,24 @@ class Waiters:
         """A hint that the thread changed."""
         with self._changed:
             if key in self._by_key:
-                self._woken.add(key)
+                self._wake(key)
                 self._changed.notify_all()
+
+    def _wake(self, key: Key) -> None:
+        self._woken.add(key)
+        for waiter in self._by_key[key]:
+            waiter.missed = waiter.missed or waiter.waited is None
+
+    def will_claim(self, key: Key) -> bool:
+        """Whether someone here waits to run a turn of this thread."""
+        with self._changed:
+            return any(waiter.claims and waiter.waited for waiter in self._by_key.get(key, ()))
 
     def wake_named(self, name: str | None) -> None:
         """A hint from another process, by the key's hash; None: any thread may have changed."""
         with self._changed:
-            if name is None:
-                self._woken.update(self._by_key)
-            elif name in self._named:
-                self._woken.add(self._named[name])
+            for key in list(self._by_key) if name is None else filter(None, [self._named.get(name)]):
+                self._wake(key)
             self._changed.notify_all()
 
     def close(self) -> None:
