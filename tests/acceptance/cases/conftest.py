@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chatlock import Chatlock
+from chatlock.wake import waiters
 from tests.acceptance.cases.support import TENANT, Agent, Callers, Journal
 
 if TYPE_CHECKING:
@@ -61,3 +62,9 @@ def serving(client: Callable[..., Chatlock], agent: Agent) -> Callable[..., Chat
         return chat
 
     return make
+
+
+@pytest.fixture
+def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiters look at once: what another client did is seen without the second between two looks."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", 0.01)

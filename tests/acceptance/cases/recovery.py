@@ -40,6 +40,15 @@ def age_by(database: Database, ms: int, thread: str = "thread") -> None:
     )
 
 
+def now_ms(database: Database) -> int:
+    """The database's clock."""
+    clock = {
+        "postgresql": "(extract(epoch FROM clock_timestamp())*1000)::bigint",
+        "sqlite": "CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)",
+    }
+    return int(rows(database, f"SELECT {clock[database.kind]} AS now")[0]["now"])
+
+
 def beat(chat: Any, claim: Claim) -> bool:
     """One heartbeat now, through the client's own connection for it."""
     return bool(chat._executor.beat(lambda conn: heartbeat(conn, claim)))
