@@ -8,6 +8,7 @@ import pytest
 
 from chatlock import Chatlock
 from chatlock.wake import waiters
+from chatlock.wake import waiters
 from tests.acceptance.cases.support import TENANT, Agent, Callers, Journal
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import Database
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiters look more often than once a second: what another process did is seen soon, and no case waits for it."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", 0.05)
 
 
 @pytest.fixture

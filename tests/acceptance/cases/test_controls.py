@@ -128,7 +128,6 @@ BREAKS = {
     "a turn that failed": "UPDATE chatlock_turns SET state='failed'",
     "another reply": "UPDATE chatlock_turns SET reply='\"other\"'",
     "lower token": "UPDATE chatlock_threads SET token = 0",
-    "left due": "INSERT INTO chatlock_due VALUES ('t', 'a', 0, 0, 0)",
     "running": "UPDATE chatlock_threads SET status='running', claim_id='c', expires_at=1, window_ends_at=1",
     "a lost thread row": "DELETE FROM chatlock_threads",
 }

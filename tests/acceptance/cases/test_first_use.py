@@ -1,0 +1,449 @@
+"""First use: many come at once to a thread, a schema or a file that is not there yet (B01 to B05)."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy import insert
+
+from chatlock import (
+    AlreadyAnswered,
+    Answered,
+    Chatlock,
+    ClaimLost,
+    Limits,
+    StoreUnavailable,
+    TurnNotGranted,
+    dialects,
+    executor,
+)
+from chatlock.dialects import wall_ms
+from chatlock.ops import fence
+from chatlock.ops import submit as submit_op
+from chatlock.ops.base import b
+from chatlock.schema import sessions, threads
+from tests.acceptance.cases.support import (
+    SECONDS_MAX,
+    TENANT,
+    Points,
+    age_claim,
+    assert_invariants,
+    message_rows,
+    quiesce,
+    reclaim_aged,
+    rows,
+    skip_backoff,
+    stop_here,
+    turn_rows,
+    until,
+    wait_blocked,
+)
+from tests.support import scaled
+from tests.support.databases import connect
+from tests.support.processes import Child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.acceptance.cases.support import Agent, Callers
+    from tests.support.databases import Database
+
+    Client = Callable[..., Chatlock]
+    Keep = Callable[[Child], Child]
+
+WORKERS = 8
+PROCESSES = 2
+FORK = multiprocessing.get_context("fork")
+
+
+# -- B01: concurrent first use of one thread ---------------------------------------------------------------------------
+class Creations:
+    """The external service of B01: makes conversations, holds the first until all have come, and may fail it."""
+
+    def __init__(self, database: Database, *, first_fails: bool) -> None:
+        self._database, self._first_fails = database, first_fails
+        self._begun = FORK.Value("i", 0)
+
+    @property
+    def begun(self) -> int:
+        """How many conversations were begun, in all processes."""
+        return int(self._begun.value)
+
+    def create(self, step_key: str) -> str:
+        """Makes a conversation."""
+        with self._begun.get_lock():
+            self._begun.value += 1
+            number = self._begun.value
+        assert not rows(self._database, "SELECT 1 FROM chatlock_sessions"), "half-made, or made twice"
+        if number == 1:
+            until(lambda: len(message_rows(self._database, "new")) == WORKERS, what="the others' messages")
+            if self._first_fails:
+                raise RuntimeError("the service is down")
+        return f"conversation-{number}"
+
+
+def first_users(database: Database, creations: Creations, barrier: Any, process: int) -> None:
+    """One process of B01: its workers come to the new thread together, and print what each of them got."""
+
+    def come(worker: int) -> dict[str, Any]:
+        barrier.wait(SECONDS_MAX)
+        message_id = f"m-{process}-{worker}"
+        try:
+            with chat.turn("new", "hello", message_id=message_id, wait_ms=None) as turn:
+                turn.finish(turn.session("conversation", creations.create))
+            return {"id": message_id, "got": "turn"}
+        except TurnNotGranted as refused:
+            got = refused.outcome
+            assert isinstance(got, AlreadyAnswered), got
+            return {"id": message_id, "got": "reply", "reply": got.reply}
+        except RuntimeError as error:
+            return {"id": message_id, "got": "error", "error": str(error)}
+
+    with (
+        Chatlock(database.url, tenant=TENANT, poller=False, limits=Limits(backoff_ms=1)) as chat,
+        ThreadPoolExecutor(WORKERS) as pool,
+    ):
+        for told in pool.map(come, range(WORKERS // PROCESSES)):
+            print("told", json.dumps(told))
+
+
+@pytest.mark.parametrize("first_fails", [False, True], ids=["made", "first_creator_fails"])
+def test_concurrent_first_use_keeps_one_conversation(
+    database: Database, client: Client, child: Keep, first_fails: bool
+) -> None:
+    """B01: eight first messages in two processes, one conversation; a creator that fails is followed by one other."""
+    creations, barrier = Creations(database, first_fails=first_fails), FORK.Barrier(WORKERS)
+    users = [
+        child(Child.fork(lambda process=n: first_users(database, creations, barrier, process)))
+        for n in range(PROCESSES)
+    ]
+    assert [user.wait() for user in users] == [0] * PROCESSES, [user.text for user in users]
+    told = [json.loads(line[5:]) for user in users for line in user.text.splitlines() if line.startswith("told")]
+
+    made = f"conversation-{1 + first_fails}"
+    assert creations.begun == 1 + first_fails
+    assert [row["value"] for row in rows(database, "SELECT value FROM chatlock_sessions")] == [made]
+    assert len(rows(database, "SELECT 1 FROM chatlock_threads")) == 1
+    assert {one["reply"] for one in told if one["got"] == "reply"} <= {made}
+    errors = [one for one in told if one["got"] == "error"]
+    assert [one["error"] for one in errors] == ["the service is down"] * first_fails
+    done = [turn for turn in turn_rows(database, "new") if turn["state"] == "done"]
+    assert {json.loads(turn["reply"]) for turn in done} == {made}
+    chat = client(database)
+    quiesce(chat, database)
+    assert len(message_rows(database, "new")) == WORKERS
+    assert_invariants(database, chat)
+
+
+def session_after_a_takeover(database: Database, chat: Chatlock, callers: Callers) -> tuple[str, BaseException | None]:
+    """What is retained when a creator comes back after its claim was lost, and how its call ended."""
+    stale = chat.begin("new", "first")
+    ended: list[BaseException] = []
+
+    def take_over() -> None:
+        with chat.turn("new", "second", wait_ms=None) as turn:
+            turn.finish(turn.session("conversation", lambda key: "taken-over"))
+
+    def create_too_slowly(step_key: str) -> str:
+        age_claim(database, "new")
+        assert reclaim_aged(chat) == 1
+        skip_backoff(database)
+        callers.call(take_over).result(SECONDS_MAX)
+        return "too-late"
+
+    try:
+        stale.session("conversation", create_too_slowly)  # type: ignore[union-attr]
+    except ClaimLost as error:
+        ended.append(error)
+    (kept,) = rows(database, "SELECT value FROM chatlock_sessions")
+    return kept["value"], ended[0] if ended else None
+
+
+def test_creator_whose_claim_was_lost_keeps_nothing(database: Database, client: Client, callers: Callers) -> None:
+    """B01: the slow creator of a reclaimed turn is refused; what its successor made stays."""
+    kept, ended = session_after_a_takeover(database, client(database, heartbeat=False), callers)
+    assert (kept, type(ended)) == ("taken-over", ClaimLost)
+
+
+def test_control_without_the_claim_and_the_insert_a_late_creator_wins(
+    database: Database, client: Client, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of B01: check-then-create without a claim replaces the conversation."""
+
+    def overwrite(insert: Any) -> Any:
+        new = insert(sessions).values(
+            tenant=b("tenant"), thread_id=b("thread"), name=b("name"), value=b("value"), token=b("token")
+        )
+        key = [sessions.c.tenant, sessions.c.thread_id, sessions.c.name]
+        return new.on_conflict_do_update(index_elements=key, set_={"value": new.excluded.value})
+
+    monkeypatch.setattr(fence, "mine", lambda conn, claim: None)
+    monkeypatch.setattr(fence, "KEEP", dialects.per_dialect(overwrite))
+    kept, ended = session_after_a_takeover(database, client(database, heartbeat=False), callers)
+    assert (kept, ended) == ("too-late", None)
+
+
+# -- B02: two first writes ---------------------------------------------------------------------------------------------
+def meet_at_the_row(
+    database: Database, serving: Client, callers: Callers, *, first_rolls_back: bool
+) -> tuple[Any, Any]:
+    """A inserts the thread's row and is held before its commit; B comes and waits; A ends.  Both futures."""
+    first, second = serving(database), serving(database)
+    points = Points(first)
+    gate = points.hold("submit.commit")
+
+    def end() -> None:
+        if first_rolls_back:
+            raise RuntimeError("rolled back by the test")
+
+    inserted = callers.submit(first, "new", "one", message_id="m1")
+    gate.wait_entered()
+    points.on("submit.commit", end)
+    came = Points(second)
+    waits = callers.submit(second, "new", "two", message_id="m2")
+    wait_blocked(database, came, "submit_hot" if database.kind == "sqlite" else "submit")
+    assert not waits.done()
+    gate.open()
+    return inserted, waits
+
+
+def test_second_first_message_waits_for_the_row_and_is_stored(
+    database: Database, serving: Client, callers: Callers
+) -> None:
+    """B02: the loser of the insert reads the winner's row again: two of two messages, no error."""
+    inserted, waits = meet_at_the_row(database, serving, callers, first_rolls_back=False)
+    assert isinstance(inserted.result(SECONDS_MAX), Answered)
+    assert isinstance(waits.result(SECONDS_MAX), Answered | AlreadyAnswered)
+    assert [m["message_id"] for m in message_rows(database, "new")] == ["m1", "m2"]
+    chat = serving(database)
+    quiesce(chat, database)
+    assert_invariants(database, chat, told=callers.told)
+
+
+def test_second_first_message_is_stored_if_the_first_is_rolled_back(
+    database: Database, serving: Client, callers: Callers
+) -> None:
+    """B02: the insert of the one that waited wins."""
+    inserted, waits = meet_at_the_row(database, serving, callers, first_rolls_back=True)
+    assert isinstance(inserted.exception(SECONDS_MAX), RuntimeError)
+    assert isinstance(waits.result(SECONDS_MAX), Answered)
+    assert [(m["message_id"], m["seq"]) for m in message_rows(database, "new")] == [("m2", 1)]
+    assert_invariants(database, serving(database), told=callers.told)
+
+
+def test_control_a_plain_insert_drops_the_second_first_message(
+    pg_database: Database, serving: Client, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of B02: without ON CONFLICT the loser gets a constraint error, and its message is gone."""
+    values = {"tenant": b("tenant"), "thread_id": b("thread"), "agent": b("agent"), "created_at": wall_ms()}
+    monkeypatch.setattr(submit_op, "INIT", insert(threads).values(**values))
+    _, waits = meet_at_the_row(pg_database, serving, callers, first_rolls_back=False)
+    assert isinstance(waits.exception(SECONDS_MAX), StoreUnavailable)
+    assert [m["message_id"] for m in message_rows(pg_database, "new")] == ["m1"]
+
+
+# -- B03: benign conflicts ---------------------------------------------------------------------------------------------
+UNRELATED = ("priority = priority + 1", "created_at = created_at + 1", "beat = beat + 1", "owner = 'someone'")
+
+
+class Conflicts:
+    """A background writer: it bumps an unrelated column at a point of the product, which loses `times` times."""
+
+    def __init__(self, database: Database, times: int) -> None:
+        self.lost, self._database, self._times = 0, database, times
+
+    def lose(self) -> None:
+        """Raises what the database says to the loser of a conflict."""
+        column = UNRELATED[self.lost % len(UNRELATED)]
+        if self.lost < self._times:
+            self.lost += 1
+            if self._database.kind == "postgresql":  # SQLite's file is locked by the product here
+                rows(self._database, f"UPDATE chatlock_threads SET {column} WHERE thread_id = 'other'")
+                raise psycopg.errors.SerializationFailure("forced by the test")
+            busy = sqlite3.OperationalError("forced by the test")
+            busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise busy
+
+
+@pytest.mark.parametrize("thread", ["new", "known"])
+@pytest.mark.parametrize("times", range(1, 6))
+def test_message_survives_every_conflict_that_it_loses(
+    database: Database, serving: Client, callers: Callers, thread: str, times: int
+) -> None:
+    """B03: a first message, and a later one, that lose k times are still stored once and answered."""
+    chat = serving(database)
+    callers.ask(chat, "known", "before")
+    conflicts = Conflicts(database, times)
+    Points(chat).on(f"{'submit' if thread == 'new' else 'submit_hot'}.commit", conflicts.lose)
+    assert isinstance(callers.ask(chat, thread, "hello"), Answered)
+    assert conflicts.lost == times
+    assert_invariants(database, chat, told=callers.told)
+
+
+def test_control_without_retries_the_message_is_dropped(
+    database: Database, serving: Client, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of B03: with no retry left a benign conflict refuses an honest message."""
+    monkeypatch.setattr(executor, "CONFLICTS_MAX", 0)
+    monkeypatch.setattr(executor, "BUSY_S", -1.0)
+    chat = serving(database)
+    Points(chat).on("submit.commit", Conflicts(database, 1).lose)
+    with pytest.raises(StoreUnavailable):
+        callers.ask(chat, "new", "hello")
+    assert not rows(database, "SELECT 1 FROM chatlock_messages")
+
+
+@pytest.mark.parametrize("column", UNRELATED)
+def test_claim_is_not_invalidated_by_a_write_beside_it(
+    database: Database, serving: Client, agent: Agent, callers: Callers, column: str
+) -> None:
+    """B03: another writer changes the row between the waiter's look and its claim; one attempt is enough."""
+    chat = serving(database)
+    gate = agent.hold("thread")
+    first = callers.submit(chat, "thread", "one")
+    gate.wait_entered()
+    second = callers.submit(chat, "thread", "two")
+    until(lambda: len(message_rows(database, "thread")) == 2, what="the second message")
+    points = Points(chat)
+    points.on("claim.begin", lambda: rows(database, f"UPDATE chatlock_threads SET {column} WHERE status = 'idle'"))
+    gate.open()
+    assert isinstance(first.result(SECONDS_MAX), Answered)
+    assert isinstance(second.result(SECONDS_MAX), Answered)
+    assert points.passed.count("claim.begin") == 1
+    assert_invariants(database, chat, told=callers.told)
+
+
+# -- B04: concurrent setup ---------------------------------------------------------------------------------------------
+def start_replica(database: Database, barrier: Any, number: int) -> None:
+    """One of the processes that are deployed together on an empty database."""
+    with Chatlock(database.url, tenant=TENANT, poller=False) as chat:
+        barrier.wait(SECONDS_MAX)
+        chat.setup()
+        chat.submit(f"thread-{number}", "hello", wait_ms=0)
+
+
+def test_replicas_started_together_all_set_up(empty_database: Database, client: Client, child: Keep) -> None:
+    """B04: eight processes call setup() at once on an empty database; all succeed, and each can store at once."""
+    barrier = FORK.Barrier(WORKERS)
+    replicas = [
+        child(Child.fork(lambda number=n: start_replica(empty_database, barrier, number))) for n in range(WORKERS)
+    ]
+    assert [replica.wait() for replica in replicas] == [0] * WORKERS, [replica.text for replica in replicas]
+    assert [replica.text for replica in replicas] == [""] * WORKERS
+    assert len(rows(empty_database, "SELECT 1 FROM chatlock_threads")) == WORKERS
+    assert len(rows(empty_database, "SELECT 1 FROM chatlock_alembic_version")) == 1
+    assert client(empty_database).verify().ok
+
+
+def set_up_until(database: Database, table: str) -> None:
+    """A migrator that stops before it creates `table`."""
+
+    def stop(conn: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if statement.lstrip().startswith(f"CREATE TABLE {table}"):
+            stop_here(table)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", stop)
+    Chatlock(database.url, tenant=TENANT, poller=False).setup()
+
+
+def test_the_next_replica_completes_the_setup_of_a_killed_one(
+    empty_database: Database, client: Client, child: Keep
+) -> None:
+    """B04: a migrator is killed half-way; nothing of it is seen, and the next one completes."""
+    killed = child(Child.fork(lambda: set_up_until(empty_database, "chatlock_turns")))
+    killed.wait_for("stopped at chatlock_turns")
+    killed.kill()
+    chat = client(empty_database)
+    chat.setup()
+    chat.submit("thread", "hello", wait_ms=0)
+    assert len(rows(empty_database, "SELECT 1 FROM chatlock_alembic_version")) == 1
+    assert chat.verify().ok
+
+
+# -- B05: SQLite's first open ------------------------------------------------------------------------------------------
+OPENERS = 16
+
+
+def open_files(directory: Path, files: int, barrier: Any, number: int) -> None:
+    """One of the processes that open each missing file together, and store a message in it."""
+    for file in range(files):
+        barrier.wait(SECONDS_MAX)
+        with Chatlock(f"sqlite:///{directory}/{file}.db", tenant=TENANT, poller=False) as chat:
+            chat.setup()
+            chat.submit(f"thread-{number}", "hello", wait_ms=0)
+
+
+def test_processes_that_open_a_missing_file_together_all_store(tmp_path: Path, child: Keep) -> None:
+    """B05: the switch to WAL ignores SQLite's busy timeout; no opener fails all the same."""
+    files, barrier = scaled(2, 50), FORK.Barrier(OPENERS)
+    openers = [child(Child.fork(lambda number=n: open_files(tmp_path, files, barrier, number))) for n in range(OPENERS)]
+    assert [opener.wait(120) for opener in openers] == [0] * OPENERS, [opener.text for opener in openers]
+    for file in range(files):
+        with closing(connect(f"sqlite:///{tmp_path}/{file}.db")) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            assert connection.execute("SELECT count(*) FROM chatlock_messages").fetchone() == (OPENERS,)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How each attempt to open a file ended: the name of its error, or `open`."""
+    attempts: list[str] = []
+    original = dialects._open_sqlite
+
+    def counted(connection: Any, record: Any) -> None:
+        try:
+            original(connection, record)
+        except sqlite3.OperationalError as error:
+            attempts.append(error.sqlite_errorname)
+            raise
+        attempts.append("open")
+
+    monkeypatch.setattr(dialects, "_open_sqlite", counted)
+    return attempts
+
+
+def open_while_exclusively_locked(tmp_path: Path, callers: Callers, opened: list[str]) -> Any:
+    """A first use while another process holds a fresh rollback-journal file; it is let go once the open met it."""
+    with closing(connect(f"sqlite:///{tmp_path}/fresh.db")) as holder:
+        holder.execute("CREATE TABLE mine (id integer)")
+        holder.execute("BEGIN EXCLUSIVE")
+        chat = Chatlock(f"sqlite:///{tmp_path}/fresh.db", tenant=TENANT, poller=False)
+        done = callers.call(chat.setup)
+        until(lambda: opened, what="an attempt to open the file")
+        holder.execute("COMMIT")
+        error = done.exception(SECONDS_MAX)
+        chat.close()
+        return error
+
+
+def test_file_that_is_locked_while_it_is_opened_is_waited_for(
+    tmp_path: Path, callers: Callers, opened: list[str]
+) -> None:
+    """B05: the open meets an exclusive lock, comes again, and switches the file to WAL."""
+    assert open_while_exclusively_locked(tmp_path, callers, opened) is None
+    assert opened[0] == "SQLITE_BUSY"
+    assert opened[-1] == "open"
+
+
+def test_control_an_open_that_does_not_come_again_fails(
+    tmp_path: Path, callers: Callers, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of B05: without the repeated open a busy file is an error."""
+    monkeypatch.setattr(executor, "BUSY_S", -1.0)
+    assert isinstance(open_while_exclusively_locked(tmp_path, callers, opened), StoreUnavailable)
+
+
+def test_file_that_cannot_have_a_write_ahead_log_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """B05: where WAL cannot be set (no shared memory, as on a network disk) one typed error names the remedy."""
+    url = f"sqlite:///file:{tmp_path}/network.db?vfs=unix-dotfile&uri=true"
+    with Chatlock(url, tenant=TENANT, poller=False) as chat, pytest.raises(StoreUnavailable, match="local disk"):
+        chat.setup()
