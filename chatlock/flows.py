@@ -24,7 +24,6 @@ from chatlock.heart import Heart
 from chatlock.inputs import Key, checked_id, checked_key, checked_ms, key_hash, new_id, payload_json
 from chatlock.io import Io, SyncIo, drive
 from chatlock.ops import inspect
-from chatlock.ops.base import turn_state
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.submit import Submission, submit_in
@@ -72,7 +71,6 @@ class Flows:
         )
         self.heart = Heart(
             lambda claim: executor.beat(lambda c: heartbeat(c, claim)),
-            lambda claim: executor.beat(lambda c: turn_state(c, claim)),
             config.limits.beat_ms,
         )
         self.nudge: Callable[[], None] = lambda: None

@@ -15,9 +15,13 @@ from typing import Protocol
 
 from chatlock.errors import ChatlockError
 from chatlock.ops.base import Claim
-from chatlock.protocol import TurnState
+from chatlock.ops.heartbeat import Beat
 
 log = logging.getLogger("chatlock")
+
+
+BUSY_SHARE = 0.1
+"""After which part of a beat a turn whose row was locked is tried again."""
 
 
 class Beating(Protocol):
@@ -41,8 +45,8 @@ class Beating(Protocol):
 class Heart:
     """The live turns of one client and the OS thread that beats for them; it lives only while there are any."""
 
-    def __init__(self, beat: Callable[[Claim], bool], state: Callable[[Claim], str | None], beat_ms: int) -> None:
-        self._beat, self._state, self._every_s = beat, state, beat_ms / 1000
+    def __init__(self, beat: Callable[[Claim], Beat], beat_ms: int) -> None:
+        self._beat, self._every_s = beat, beat_ms / 1000
         self._reset()
 
     def _reset(self) -> None:
@@ -115,13 +119,21 @@ class Heart:
                 due.append(turn)
         return due
 
+    def _soon(self, claim_id: str) -> None:
+        with self._changed:
+            if claim_id in self._turns:
+                self._turns[claim_id] = (self._turns[claim_id][0], time.monotonic() + self._every_s * BUSY_SHARE)
+
     def _beat_once(self, turn: Beating) -> None:
         try:
-            if self._beat(turn.claim):
-                turn.beaten()
-            elif self._state(turn.claim) != TurnState.DONE:
-                self.remove(turn.claim.claim_id)
-                turn.set_lost()
+            match self._beat(turn.claim):
+                case Beat.EXTENDED:
+                    turn.beaten()
+                case Beat.BUSY:
+                    self._soon(turn.claim.claim_id)
+                case Beat.LOST:
+                    self.remove(turn.claim.claim_id)
+                    turn.set_lost()
         except ChatlockError as error:
             log.warning("heartbeat.failed", extra={"claim_id": turn.claim.claim_id, "error": type(error).__name__})
         except Exception:

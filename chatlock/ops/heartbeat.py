@@ -1,15 +1,22 @@
-"""heartbeat: a live turn extends its lease, never past its window.  One autocommit statement."""
+"""heartbeat: a live turn extends its lease, never past its window.  Autocommit statements, which wait for no lock.
+
+A turn's own fenced transaction may hold the row for long: a beat that waited for it would keep the other turns of its
+process from beating.
+"""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 from sqlalchemy import select, update
 from sqlalchemy.engine import Connection
 
-from chatlock.dialects import least, wall_ms
-from chatlock.ops.base import Claim, b, named, of_thread, run
-from chatlock.schema import threads
+from chatlock.dialects import least, stable_ms, wall_ms
+from chatlock.ops.base import Claim, b, named, of_incarnation, of_thread, run
+from chatlock.protocol import TurnState
+from chatlock.schema import threads, turns
 
-# the lock comes first, in a CTE on which the update depends by data, so that the clock is read after the wait
+# the lock comes first, in a CTE on which the update depends by data, so that the clock is read after it
 _locked = (
     select(threads.c.tenant, threads.c.thread_id, threads.c.token)
     .where(
@@ -18,7 +25,7 @@ _locked = (
         threads.c.token == b("token"),
         threads.c.status == "running",
     )
-    .with_for_update(key_share=True)
+    .with_for_update(key_share=True, skip_locked=True)
     .cte("locked")
 )
 BEAT = named(
@@ -34,8 +41,42 @@ BEAT = named(
     .values(beat=threads.c.beat + 1, expires_at=least(wall_ms() + threads.c.lease_ms, threads.c.window_ends_at))
     .returning(threads.c.beat),
 )
+WHY_NOT = named(
+    "heartbeat.why_not",
+    select(turns.c.state, (threads.c.window_ends_at > stable_ms()).label("within_window"))
+    .select_from(turns)
+    .outerjoin(
+        threads,
+        (threads.c.tenant == turns.c.tenant)
+        & (threads.c.thread_id == turns.c.thread_id)
+        & (threads.c.incarnation == turns.c.incarnation)
+        & (threads.c.token == turns.c.token),
+    )
+    .where(of_incarnation(turns), turns.c.token == b("token")),
+)
 
 
-def heartbeat(conn: Connection, claim: Claim) -> bool:
-    """Extends the lease.  False: not this claim's any more, or its window has passed; nothing was written."""
-    return len(run(conn, BEAT, claim.key, incarnation=claim.incarnation, token=claim.token).all()) == 1
+class Beat(StrEnum):
+    """What a heartbeat found.  BUSY: someone holds the row; try again soon."""
+
+    EXTENDED = "extended"
+    BUSY = "busy"
+    DONE = "done"
+    LOST = "lost"
+
+
+def heartbeat(conn: Connection, claim: Claim) -> Beat:
+    """Extends the lease.
+
+    Guard: incarnation, token, running, now < window_ends_at.  Else its turn, read by the token, says whether it is
+    done, only locked, or lost.
+    """
+    bound = {"incarnation": claim.incarnation, "token": claim.token}
+    if run(conn, BEAT, claim.key, **bound).all():
+        return Beat.EXTENDED
+    row = run(conn, WHY_NOT, claim.key, **bound).one_or_none()
+    if row is None:
+        return Beat.LOST
+    if row.state == TurnState.DONE:
+        return Beat.DONE
+    return Beat.BUSY if row.state == TurnState.RUNNING and row.within_window else Beat.LOST

@@ -16,3 +16,14 @@ AND chatlock_threads.thread_id = locked.thread_id
 AND chatlock_threads.token = locked.token
 AND CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) < chatlock_threads.window_ends_at
 RETURNING beat;
+
+-- heartbeat.why_not
+SELECT chatlock_turns.state, chatlock_threads.window_ends_at > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS within_window
+FROM chatlock_turns LEFT OUTER JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
+AND chatlock_threads.thread_id = chatlock_turns.thread_id
+AND chatlock_threads.incarnation = chatlock_turns.incarnation
+AND chatlock_threads.token = chatlock_turns.token
+WHERE chatlock_turns.tenant = :b_tenant
+AND chatlock_turns.thread_id = :b_thread
+AND chatlock_turns.incarnation = :b_incarnation
+AND chatlock_turns.token = :b_token;
