@@ -8,7 +8,6 @@ import pytest
 
 from chatlock import Chatlock
 from chatlock.wake import waiters
-from chatlock.wake import waiters
 from tests.acceptance.cases.support import TENANT, Agent, Callers, Journal
 
 if TYPE_CHECKING:
