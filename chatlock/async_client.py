@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
 from chatlock.admin import Swept, act
@@ -202,8 +203,10 @@ class AsyncChatlock(Client):
         """See Chatlock.sweep_once."""
         run = self._flows.store.io.run
         reclaimed, turns = await run(self._sweep.reclaim_stale), 0
-        while turns < BATCH and (granted := await run(lambda: self._sweep.claim_due(self._agents(), 1))):
-            await self._flows.run_loop(granted[0])
-            turns += 1
+        for key, agent in await run(lambda: self._sweep.due(self._agents(), BATCH)):
+            granted = await run(partial(self._sweep.claim, key, agent))
+            if granted is not None:
+                await self._flows.run_loop(granted)
+                turns += 1
         await run(self._sweep.observe_windows)
         return Swept(reclaimed, turns)

@@ -196,8 +196,10 @@ class Chatlock(Client):
         another.
         """
         reclaimed, turns = self._sweep.reclaim_stale(), 0
-        while turns < BATCH and (granted := self._sweep.claim_due(self._agents(), 1)):
-            drive(self._flows.run_loop(granted[0]))
-            turns += 1
+        for key, agent in self._sweep.due(self._agents(), BATCH):
+            granted = self._sweep.claim(key, agent)
+            if granted is not None:
+                drive(self._flows.run_loop(granted))
+                turns += 1
         self._sweep.observe_windows()
         return Swept(reclaimed, turns)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
 
 from chatlock.errors import StoreUnavailable
 from chatlock.executor import Executor
@@ -18,6 +22,8 @@ from chatlock.store import jitter
 from chatlock.window import Windows
 
 log = logging.getLogger("chatlock")
+
+T = TypeVar("T")
 
 Sighting = tuple[Key, int, int]
 
@@ -49,7 +55,7 @@ class Sweep:
         spread = jitter()
         ended: Ended | None = None
         try:
-            ended = self._executor.transaction("reclaim", lambda c: reclaim(c, seen, self._limits, spread))
+            ended = self._executor.transaction("reclaim", _alone(lambda c: reclaim(c, seen, self._limits, spread)))
         except StoreUnavailable:
             raise
         except Exception:
@@ -61,19 +67,20 @@ class Sweep:
 
     def claim_due(self, agents: Sequence[str], limit: int) -> list[Granted]:
         """Claims up to `limit` due threads of `agents`, longest due first."""
-        granted: list[Granted] = []
-        if limit <= 0:
-            return granted
-        for key, agent in self._executor.read("due", lambda c: list_due(c, agents, limit, self._limits.backoff_max_ms)):
-            claimed = self._claim(key, agent)
-            if claimed is not None:
-                granted.append(claimed)
-        return granted
+        claimed = (self.claim(key, agent) for key, agent in self.due(agents, limit))
+        return [granted for granted in claimed if granted is not None]
 
-    def _claim(self, key: Key, agent: str) -> Granted | None:
+    def due(self, agents: Sequence[str], limit: int) -> list[tuple[Key, str]]:
+        """Up to `limit` threads of `agents` that are due, each with its agent, longest due first."""
+        if limit <= 0:
+            return []
+        return self._executor.read("due", lambda c: list_due(c, agents, limit, self._limits.backoff_max_ms))
+
+    def claim(self, key: Key, agent: str) -> Granted | None:
+        """Claims a due thread.  None: it is not due any more, someone has its lock, or it could not be claimed."""
         request = self._windows.request(agent)
         try:
-            return self._executor.transaction("claim_due", lambda c: claim_due(c, key, request))
+            return self._executor.transaction("claim_due", _alone(lambda c: claim_due(c, key, request)))
         except StoreUnavailable:
             raise
         except Exception:
@@ -84,6 +91,18 @@ class Sweep:
         """Counts the runs that ended, and reads the windows in force."""
         self._executor.transaction("windows.observe", observe_runs)
         self._windows.refresh()
+
+
+def _alone(op: Callable[[Connection], T]) -> Callable[[Connection], T]:
+    """`op`, where a constraint that its thread's rows break is that thread's fault, not one of the database."""
+
+    def isolated(conn: Connection) -> T:
+        try:
+            return op(conn)
+        except IntegrityError:
+            raise AssertionError("a constraint refuses what this thread's rows ask for") from None
+
+    return isolated
 
 
 def _sighting(seen: Observed) -> Sighting:
