@@ -39,10 +39,11 @@ def client() -> Iterator[Callable[..., Chatlock]]:
 
 
 @pytest.fixture
-def callers() -> Iterator[Callers]:
+def callers(agent: Agent) -> Iterator[Callers]:
     """People who submit beside the test; it ends when all of them were told."""
     made = Callers()
     yield made
+    agent.let_go()
     made.close()
 
 
@@ -68,9 +69,3 @@ def serving(client: Callable[..., Chatlock], agent: Agent) -> Callable[..., Chat
         return chat
 
     return make
-
-
-@pytest.fixture
-def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiters look at once: what another client did is seen without the second between two looks."""
-    monkeypatch.setattr(waiters, "LOOK_EVERY_S", 0.01)

@@ -51,7 +51,7 @@ def now_ms(database: Database) -> int:
 
 def beat(chat: Any, claim: Claim) -> bool:
     """One heartbeat now, through the client's own connection for it."""
-    return bool(chat._executor.beat(lambda conn: heartbeat(conn, claim)))
+    return chat._executor.beat(lambda conn: heartbeat(conn, claim)) == "extended"
 
 
 def dump(database: Database) -> dict[str, list[dict[str, Any]]]:

@@ -206,12 +206,19 @@ class Agent:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._gates: dict[str, deque[Holding]] = defaultdict(deque)
+        self._made: list[Gate] = []
 
     def hold(self, thread: str) -> Gate:
         """A gate for one turn of the thread that is yet to come."""
         gate = Gate()
+        self._made.append(gate)
         self.hold_by(thread, gate)
         return gate
+
+    def let_go(self) -> None:
+        """Opens every gate, so that a case that failed ends at once."""
+        for gate in self._made:
+            gate.open()
 
     def hold_by(self, thread: str, gate: Holding) -> None:
         """As `hold`, by a gate of the test's own."""

@@ -136,7 +136,6 @@ def test_message_taken_by_another_turn_is_not_run_again(
     agent: Agent,
     callers: Callers,
     moment: str,
-    quick_look: None,
 ) -> None:
     """B30: its own waiter and a poller both decided to claim before the turn that took it began.
 
@@ -179,7 +178,7 @@ def test_message_taken_by_another_turn_is_not_run_again(
 
 
 def test_message_fetched_in_mid_turn_is_answered_once_and_its_equal_separately(
-    database: Database, client: Client, callers: Callers, journal: Journal, quick_look: None
+    database: Database, client: Client, callers: Callers, journal: Journal
 ) -> None:
     """B30: m2 is fetched by the running turn; m3, with the same text, came after that fetch."""
     holder, other = client(database), client(database)
