@@ -10,6 +10,7 @@ import sqlalchemy
 
 from chatlock.migrations import revisions
 from chatlock.migrations.transaction import write_transaction
+from chatlock.schema import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
     from tests.support.databases import Database
 
-NEXT = (*revisions.DIRECTORIES, Path(__file__).parent / "next_revision")
+NEWEST = SCHEMA_VERSION
+NEXT = NEWEST + 1
+WITH_NEXT = (*revisions.DIRECTORIES, Path(__file__).parent / "next_revision")
 
 
 def nothing() -> None:
@@ -42,7 +45,7 @@ def plain_connection(database: Database, **options: object) -> Iterator[Connecti
 def upgrade_to_next(conn: Connection) -> None:
     """As `chatlock.migrations.upgrade`, for the release that brings the newer revision."""
     with write_transaction(conn):
-        revisions.apply(conn, "head", NEXT)
+        revisions.apply(conn, "head", WITH_NEXT)
 
 
 def tables(conn: Connection) -> set[str]:

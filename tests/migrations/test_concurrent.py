@@ -7,16 +7,18 @@ import multiprocessing
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
 from sqlalchemy.exc import DBAPIError
 
+import chatlock
 import chatlock.migrations
 from chatlock.migrations import transaction
 from tests.migrations import stages
-from tests.migrations.stages import number, plain_connection, tables, upgrade_to_next
+from tests.migrations.stages import NEWEST, NEXT, number, plain_connection, tables, upgrade_to_next
 from tests.support.processes import Child
 from tests.support.waiting import SECONDS_MAX, Gate, blocked_backends, until
 
@@ -30,7 +32,7 @@ STARTERS = 8
 
 def assert_complete(database: Database) -> None:
     with plain_connection(database) as conn:
-        assert chatlock.migrations.current(conn) == number(conn, "schema") == 2
+        assert chatlock.migrations.current(conn) == number(conn, "schema") == NEXT
         assert {"chatlock_threads", "chatlock_next"} <= tables(conn)
 
 
@@ -49,7 +51,7 @@ def start(database: Database, barrier: Any) -> None:
     with plain_connection(database) as conn:
         barrier.wait(SECONDS_MAX)
         upgrade_to_next(conn)
-        assert chatlock.migrations.current(conn) == 2
+        assert chatlock.migrations.current(conn) == NEXT
     print("started")
 
 
@@ -76,6 +78,29 @@ def test_starters_together_on_a_database_one_revision_behind(
     assert sum("applied" in text for text in printed) == 1
     assert not any("complaint" in text for text in printed)
     assert_complete(database)
+
+
+def set_up(url: str, barrier: Any) -> None:
+    """As an application starts: its client makes the tables."""
+    logging.getLogger().addHandler(Complaints())
+    with chatlock.Chatlock(url, tenant="acme", poller=False) as chat:
+        barrier.wait(SECONDS_MAX)
+        chat.setup()
+        assert chat.verify().ok
+
+
+def test_clients_together_set_up_a_database_that_is_not_there_yet(
+    empty_database: Database, child: Callable[[Child], Child]
+) -> None:
+    if empty_database.kind == "sqlite":
+        Path(str(sqlalchemy.make_url(empty_database.url).database)).unlink()
+    barrier = multiprocessing.get_context("fork").Barrier(STARTERS)
+    url = empty_database.url
+    starters = [child(Child.fork(lambda: set_up(url, barrier))) for _ in range(STARTERS)]
+    codes = [starter.wait() for starter in starters]
+    printed = "\n".join(starter.text for starter in starters)
+    assert codes == [0] * STARTERS, printed
+    assert "complaint" not in printed
 
 
 def be_killed_midway(database: Database) -> None:
@@ -106,7 +131,7 @@ def test_a_starter_killed_midway_leaves_the_old_revision_whole(
     killed.wait_for("midway")
     killed.kill()
     with plain_connection(database) as conn:
-        assert chatlock.migrations.current(conn) == number(conn, "schema") == 1
+        assert chatlock.migrations.current(conn) == number(conn, "schema") == NEWEST
         assert "chatlock_next" not in tables(conn)
         chatlock.migrations.check(conn)
         conn.rollback()

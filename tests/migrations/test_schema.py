@@ -10,7 +10,7 @@ import chatlock.migrations
 from chatlock import schema
 from chatlock.errors import InvalidInput
 from chatlock.migrations import revisions
-from tests.migrations.stages import NEXT, number, plain_connection, tables
+from tests.migrations.stages import NEWEST, NEXT, WITH_NEXT, number, plain_connection, tables
 
 if TYPE_CHECKING:
     from tests.support.databases import Database
@@ -73,7 +73,7 @@ def test_the_newest_revision_is_the_one_that_the_code_needs() -> None:
 
 
 def test_every_revision_has_a_phase_and_the_next_number() -> None:
-    found = [script.module for script in revisions.scripts(NEXT).walk_revisions()]
+    found = [script.module for script in revisions.scripts(WITH_NEXT).walk_revisions()]
     numbers = [int(module.revision) for module in found]
     assert numbers == list(range(len(found), 0, -1))
     assert {module.phase for module in found} <= {"pre", "post"}
@@ -120,12 +120,12 @@ def test_the_printed_sql_leaves_a_database_that_passes_the_check(empty_database:
 
 
 def test_the_printed_sql_starts_from_a_named_revision(database: Database) -> None:
-    script = revisions.render(database.kind, 1, "head", NEXT)
+    script = revisions.render(database.kind, NEWEST, "head", WITH_NEXT)
     assert "chatlock_threads" not in script
     run_script(database, script)
     with plain_connection(database) as conn:
         assert "chatlock_next" in tables(conn)
-        assert chatlock.migrations.current(conn) == number(conn, "schema") == 2
+        assert chatlock.migrations.current(conn) == number(conn, "schema") == NEXT
 
 
 def test_printed_sql_that_fails_leaves_nothing(empty_database: Database) -> None:
@@ -139,7 +139,7 @@ def test_printed_sql_that_fails_leaves_nothing(empty_database: Database) -> None
         assert chatlock.migrations.current(conn) is None
 
 
-@pytest.mark.parametrize("revision", ["7", 0, -1, "+1", "base", "", "0001@head"])
+@pytest.mark.parametrize("revision", ["9999", 0, -1, "+1", "base", "", "0001@head"])
 def test_an_unknown_revision_is_refused(revision: int | str) -> None:
     with pytest.raises(InvalidInput, match="no schema revision"):
         chatlock.migrations.sql("sqlite", to=revision)

@@ -14,7 +14,7 @@ from chatlock import schema
 from chatlock.dialects import make_engine
 from chatlock.errors import InvalidInput, SchemaMismatch, StoreUnavailable
 from tests.migrations import stages
-from tests.migrations.stages import plain_connection, tables, upgrade_to_next
+from tests.migrations.stages import NEXT, plain_connection, tables, upgrade_to_next
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -116,19 +116,22 @@ def test_upgrade_stops_at_the_revision_that_was_asked_for(empty_database: Databa
         chatlock.migrations.upgrade(conn, to=1)
         assert chatlock.migrations.current(conn) == 1
         with pytest.raises(InvalidInput):
-            chatlock.migrations.upgrade(conn, to=2)
+            chatlock.migrations.upgrade(conn, to=NEXT)
         upgrade_to_next(conn)
-        assert chatlock.migrations.current(conn) == 2
+        assert chatlock.migrations.current(conn) == NEXT
 
 
-def test_upgrade_keeps_the_rows_that_are_there(database: Database) -> None:
-    row = "INSERT INTO chatlock_threads (tenant, thread_id) VALUES ('acme', 'one')"
-    with plain_connection(database) as conn:
+@pytest.mark.parametrize("revision", range(1, NEXT))
+def test_upgrade_keeps_the_rows_of_every_older_revision(empty_database: Database, revision: int) -> None:
+    row = "INSERT INTO chatlock_threads (tenant, thread_id, token) VALUES ('acme', 'one', 7)"
+    with plain_connection(empty_database) as conn:
+        chatlock.migrations.upgrade(conn, to=revision)
         conn.execute(sqlalchemy.text(row))
         conn.commit()
         upgrade_to_next(conn)
-        found = conn.execute(sqlalchemy.select(schema.threads.c.thread_id)).scalars().all()
-    assert found == ["one"]
+        assert chatlock.migrations.current(conn) == stages.number(conn, "schema") == NEXT
+        found = conn.execute(sqlalchemy.text("SELECT thread_id, token FROM chatlock_threads")).all()
+    assert found == [("one", 7)]
 
 
 def test_upgrade_over_an_async_driver(empty_database: Database) -> None:
@@ -140,7 +143,7 @@ def test_upgrade_over_an_async_driver(empty_database: Database) -> None:
         autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
         async with autocommit.connect() as conn:
             await conn.run_sync(upgrade_to_next)
-            assert await conn.run_sync(chatlock.migrations.current) == 2
+            assert await conn.run_sync(chatlock.migrations.current) == NEXT
         await engine.dispose()
 
     asyncio.run(run())
@@ -159,9 +162,9 @@ def test_upgrade_in_another_postgresql_schema(pg_database: Database) -> None:
         assert schema.VERSION_TABLE in made
 
 
-def set_revision(conn: Connection, revision: str, min_client: int) -> None:
+def set_revision(conn: Connection, revision: int, min_client: int) -> None:
     """The database as another release of chatlock would have left it."""
-    conn.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '{revision}'")
+    conn.exec_driver_sql(f"UPDATE {schema.VERSION_TABLE} SET version_num = '{revision:04}'")
     conn.exec_driver_sql(f"UPDATE chatlock_meta SET value = {min_client} WHERE name = 'min_client'")
     conn.commit()
 
@@ -189,27 +192,27 @@ def test_missing_tables_are_refused_with_the_remedy(empty_database: Database) ->
 
 
 def test_older_tables_are_refused_with_the_remedy(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chatlock.migrations, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(chatlock.migrations, "SCHEMA_VERSION", NEXT)
     with (
         plain_connection(database) as conn,
-        pytest.raises(SchemaMismatch, match=r"at revision 1 .* needs 2; run `chatlock db upgrade`"),
+        pytest.raises(SchemaMismatch, match=r"at revision \d+ .* needs \d+; run `chatlock db upgrade`"),
     ):
         chatlock.migrations.check(conn)
 
 
 def test_newer_tables_that_admit_this_version_are_fine(database: Database) -> None:
     with plain_connection(database) as conn:
-        set_revision(conn, "0002", min_client=schema.SCHEMA_VERSION)
+        set_revision(conn, NEXT, min_client=schema.SCHEMA_VERSION)
         chatlock.migrations.check(conn)
         chatlock.migrations.upgrade(conn)
-        assert chatlock.migrations.current(conn) == 2
+        assert chatlock.migrations.current(conn) == NEXT
 
 
 @pytest.mark.parametrize("operation", [chatlock.migrations.check, chatlock.migrations.upgrade])
 def test_newer_tables_that_do_not_admit_this_version_are_refused(database: Database, operation: Any) -> None:
     with plain_connection(database) as conn:
-        set_revision(conn, "0003", min_client=schema.SCHEMA_VERSION + 1)
-        with pytest.raises(SchemaMismatch, match=r"revision 3, too new .* upgrade the chatlock"):
+        set_revision(conn, NEXT, min_client=NEXT)
+        with pytest.raises(SchemaMismatch, match=rf"revision {NEXT}, too new .* upgrade the chatlock"):
             operation(conn)
         assert not conn.in_transaction()
         conn.exec_driver_sql("DELETE FROM chatlock_meta WHERE name = 'min_client'")

@@ -11,12 +11,12 @@ from tests.migrations import stages
 if TYPE_CHECKING:
     from alembic.operations import Operations
 
-revision = "0002"
-down_revision = "0001"
+revision = f"{stages.NEXT:04}"
+down_revision = f"{stages.NEWEST:04}"
 phase = "pre"
 
 
 def upgrade(op: Operations) -> None:
     op.create_table("chatlock_next", sa.Column("number", sa.Integer(), primary_key=True))
     stages.midway()
-    op.execute("UPDATE chatlock_meta SET value = 2 WHERE name = 'schema'")
+    op.execute(f"UPDATE chatlock_meta SET value = {stages.NEXT} WHERE name = 'schema'")
