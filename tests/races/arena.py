@@ -1,0 +1,180 @@
+"""Where races are played: one database, clients that a schedule holds, and scenes to start from.
+
+Operations run as the flows run them, through a client's executor, so that they have their points, retries and hot path;
+no heartbeat or poller interferes. Backoff is none, so that a drain needs no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from chatlock import Chatlock, Key
+from chatlock.inputs import new_id, payload_json, reply_json
+from chatlock.ops import unanswered
+from chatlock.ops.audit import Act
+from chatlock.ops.claim import Request
+from chatlock.ops.finish import Finish
+from chatlock.ops.operate import park
+from chatlock.ops.submit import Submission
+from chatlock.protocol import Limits
+from chatlock.schema import due, messages, threads, turns
+from chatlock.store import finish_once, submit_once
+from chatlock.testing import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from chatlock.ops.base import Claim, Message
+    from chatlock.ops.claim import Granted
+    from chatlock.ops.submit import Submitted
+    from tests.support.databases import Database
+
+LIMITS = Limits(backoff_ms=0)
+AGENT = "default"
+ACTORS_MAX = 3
+COPIED = {
+    str(table.name): ", ".join(column.name for column in table.columns if column.name not in ("tenant", "thread_id"))
+    for table in (threads, messages, turns, due)
+}
+OF_THREAD = " WHERE tenant = ? AND thread_id = ?"
+
+
+def request(owner: str) -> Request:
+    """A claim request with a fresh claim_id."""
+    return Request(new_id(), owner, LIMITS.lease_ms, LIMITS.window_default_ms, LIMITS)
+
+
+def submission(key: Key, message_id: str) -> Submission:
+    text, text_hash = payload_json(f"text of {message_id}")
+    return Submission(key, message_id, text, text_hash, AGENT)
+
+
+def finish_of(claim: Claim, hand: tuple[Message, ...], reply: str) -> Finish:
+    """The finish of a turn that holds `hand` in memory."""
+    return Finish(claim, hand[-1].seq, len(hand), reply_json(reply))
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a scene leaves in an actor's memory: a claim, live or lost, the messages it fetched, and its thread."""
+
+    claim: Claim
+    hand: tuple[Message, ...]
+
+    @property
+    def key(self) -> Key:
+        return self.claim.key
+
+
+class Arena:
+    """One database and its clients, attached to one schedule for as long as the arena lives."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.kind = database.kind
+        self.clients = [
+            Chatlock(database.url, tenant="arena", poller=False, pool_size=2, limits=LIMITS)
+            for _ in range(ACTORS_MAX + 1)
+        ]
+        self.home = self.clients[-1]._executor
+        self.schedule = Schedule()
+        self.connection = database.connect()
+        self._made: dict[str, Held] = {}
+
+    def __iter__(self) -> Iterator[Arena]:
+        with self.schedule.attached(*self.clients):
+            yield self
+        for client in self.clients:
+            client.close()
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """What the test's own connection reads."""
+        mark = "?" if self.kind == "sqlite" else "%s"
+        return self.connection.execute(statement.replace("?", mark), values).fetchall()
+
+    def thread(self, key: Key) -> tuple[str, int]:
+        """The thread's committed status and token."""
+        rows = self.rows("SELECT status, token FROM chatlock_threads" + OF_THREAD, key.tenant, key.thread)
+        return rows[0] if rows else ("absent", 0)
+
+    # -- the scenes --------------------------------------------------------------------------------------------------
+    def submit(self, key: Key, message_id: str, *, claims: bool = False) -> Submitted:
+        return submit_once(self.home, submission(key, message_id), request("scene") if claims else None, LIMITS)
+
+    def granted(self, key: Key, message_id: str) -> Granted:
+        granted = self.submit(key, message_id, claims=True).granted
+        assert granted is not None
+        return granted
+
+    def release(self, key: Key, claim: Claim) -> None:
+        assert self.home.transaction("release", lambda c: unanswered.release(c, key, claim.claim_id))
+
+    def build(self, scene: str, tenant: str, threads: Sequence[str]) -> dict[str, Held]:
+        """Fresh threads in the scene's state, copied row by row from the one in which it was made."""
+        if scene not in self._made:
+            self._made[scene] = SCENES[scene](self, Key(f"scene-{scene}", "original"))
+        made = self._made[scene]
+        names = " UNION ALL ".join(["SELECT CAST(? AS text) AS name"] * len(threads))
+        for table, columns in COPIED.items():
+            self.rows(
+                f"INSERT INTO {table}(tenant, thread_id, {columns})"
+                f" SELECT ?, new.name, {columns} FROM {table}, ({names}) AS new {OF_THREAD} RETURNING 1",
+                *(tenant, *threads, made.key.tenant, made.key.thread),
+            )
+        return {thread: replace(made, claim=replace(made.claim, key=Key(tenant, thread))) for thread in threads}
+
+
+def _idle(arena: Arena, key: Key) -> Held:
+    """Message m0 was answered in the second try; the claim of the first is lost."""
+    lost = arena.granted(key, "m0")
+    arena.release(key, lost.claim)
+    again = arena.granted(key, "m0")
+    assert finish_once(arena.home, finish_of(again.claim, again.messages, "early"), None)
+    return Held(lost.claim, lost.messages)
+
+
+def _running(arena: Arena, key: Key) -> Held:
+    """A turn holds m1; nothing else is pending: the case of the hot finish."""
+    _idle(arena, key)
+    live = arena.granted(key, "m1")
+    return Held(live.claim, live.messages)
+
+
+def _more(arena: Arena, key: Key) -> Held:
+    """A turn holds m1, and m2 waits."""
+    held = _running(arena, key)
+    arena.submit(key, "m2")
+    return held
+
+
+def _stale(arena: Arena, key: Key) -> Held:
+    """The same, and the lease has passed."""
+    held = _more(arena, key)
+    arena.rows(f"UPDATE chatlock_threads SET expires_at = 1 {OF_THREAD} RETURNING 1", key.tenant, key.thread)
+    return held
+
+
+def _pending(arena: Arena, key: Key) -> Held:
+    """m1 and m2 wait for a turn; the one that had m1 was released."""
+    held = _more(arena, key)
+    arena.release(key, held.claim)
+    return held
+
+
+def _parked(arena: Arena, key: Key) -> Held:
+    """The same, and the thread is parked."""
+    held = _pending(arena, key)
+    act = Act("park", "scene", "")
+    assert arena.home.transaction("park", lambda c: park(c, key, None, act)).done
+    return held
+
+
+SCENES: dict[str, Callable[[Arena, Key], Held]] = {
+    "idle": _idle,
+    "running": _running,
+    "more": _more,
+    "stale": _stale,
+    "pending": _pending,
+    "parked": _parked,
+}

@@ -1,0 +1,222 @@
+"""Plays moves in one order and judges the play: by the protocol's table, by what callers were told, and by a drain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chatlock import Key
+from chatlock.ops import fetch, operate, unanswered
+from chatlock.ops.audit import Act
+from chatlock.protocol import Event, Status, targets
+from chatlock.store import finish_once
+from tests.races.arena import AGENT, LIMITS, OF_THREAD, finish_of
+from tests.races.moves import LATE, MOVES, Actor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chatlock.ops.claim import Granted
+    from chatlock.testing import Played, Step
+    from tests.races.arena import Arena, Held
+
+TURN_STATE = {
+    Event.FINISH: "done",
+    Event.HAND_OFF: "done",
+    Event.FAIL: "failed",
+    Event.RELEASE: "released",
+    Event.RECLAIM: "reclaimed",
+    Event.FREE: "released",
+}
+"""What these events leave of the turn that the scene started."""
+SAFE_TO_REPEAT = {Event.FINISH, Event.FAIL, Event.PARK, Event.DELETE, Event.CANCEL}
+"""Who asks for one of these again is told that it is done."""
+ROUNDS_MAX = 10
+OF_TENANT = " WHERE tenant = ?"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one step did to the thread: its committed status and token before and after."""
+
+    actor: str
+    point: str
+    before: tuple[str, int]
+    after: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Game:
+    """One play on one thread."""
+
+    held: Held
+    moves: dict[str, str]
+    played: Played
+    changes: tuple[Change, ...]
+
+    def told(self, actor: str) -> tuple[Event, ...]:
+        """The events that the actor was told it had brought about."""
+        return MOVES[self.moves[actor]].done(self.played.value(actor))
+
+    def grants(self) -> list[Granted]:
+        """The claims that were granted, by whatever move."""
+        results = [self.played.value(actor) for actor in self.moves]
+        found = [getattr(result, "granted", None) or result for result in results]
+        return [grant for grant in found if hasattr(grant, "claim")]
+
+
+def play(arena: Arena, held: Held, moves: Sequence[str], order: str, *, exact: bool = False) -> Game:
+    """Plays the moves (of actors A, B, ..) on one thread in the order, and judges what can be judged at once."""
+    names = dict(zip("ABC", moves, strict=False))
+    key = held.key
+    for client, (name, made) in zip(arena.clients, names.items(), strict=False):
+        actor = Actor(name, client._executor, held)
+        arena.schedule.actor(name, lambda made=made, actor=actor: MOVES[made].make(actor))
+    changes: list[Change] = []
+    before = arena.thread(key)
+
+    def watch(step: Step) -> None:
+        nonlocal before
+        after = arena.thread(key)
+        changes.append(Change(step.actor, step.point, before, after))
+        before = after
+
+    played = arena.schedule.play(order, exact=exact, watch=watch)
+    game = Game(held, names, played, tuple(changes))
+    judge_table(game)
+    judge_tokens(game)
+    judge_told(arena, game)
+    return game
+
+
+def judge_table(game: Game) -> None:
+    """Each change of status is an edge of the table, made by who was told so; who was refused changed nothing."""
+    happened: set[Event] = set()
+    for actor in _by_last_step(game):
+        told = game.told(actor)
+        mine = [change for change in game.changes if change.actor == actor]
+        moved = [change for change in mine if change.before != change.after]
+        if not told:
+            assert not moved, f"{actor} was refused, yet the thread changed: {moved}\n{game.played}"
+        elif not moved:
+            kept = any(status in _reached({status}, told) for status in _statuses_since(game, mine[-1]))
+            assert kept or _repeats(told, mine[-1], happened), f"{actor} was told {told}: {mine}\n{game.played}"
+        for change in moved:
+            assert change.after[0] in _reached({change.before[0]}, told), f"no edge {told}: {change}\n{game.played}"
+        happened.update(told)
+
+
+def _by_last_step(game: Game) -> list[str]:
+    """Every transaction of a move but its last finds nothing to do, so it takes effect with its last step."""
+    steps = [step.actor for step in game.played.trace][::-1]
+    return sorted(game.moves, key=steps.index, reverse=True)
+
+
+def _statuses_since(game: Game, last: Change) -> set[str]:
+    """Where an operation that committed with `last` can have found the thread; a heartbeat may have waited after it."""
+    autocommit = not last.point.endswith(".commit")
+    later = game.changes[game.changes.index(last) :] if autocommit else [last]
+    return {change.after[0] for change in later}
+
+
+def _repeats(told: tuple[Event, ...], last: Change, happened: set[Event]) -> bool:
+    """Whether the operation found that what it asks for is done."""
+    done = happened | ({Event.FINISH} if Event.HAND_OFF in happened else set())
+    status = last.after[0]
+    already = (told[0], status) in ((Event.PARK, Status.PARKED), (Event.DELETE, Status.DELETED))
+    return already or (set(told) <= SAFE_TO_REPEAT and done.issuperset(told))
+
+
+def _reached(sources: set[str], events: tuple[Event, ...]) -> set[str]:
+    for event in events:
+        sources = {target for source in sources for target in targets(Status(source), event)}
+    return sources
+
+
+def judge_tokens(game: Game) -> None:
+    """Tokens rise, and no two claims share one."""
+    for change in game.changes:
+        assert change.after[1] >= change.before[1], f"the token fell: {change}"
+    tokens = [grant.claim.token for grant in game.grants()]
+    lost = game.held.claim.token
+    assert len(set(tokens)) == len(tokens), f"two claims under one token: {tokens}"
+    assert all(token > lost for token in tokens), f"claims {tokens} are not above the scene's {lost}"
+
+
+def judge_told(arena: Arena, game: Game) -> None:
+    """What the actors were told is what the tables hold."""
+    of = (game.held.key.tenant, game.held.key.thread)
+    messages = {
+        name: (seq, disposition, token)
+        for name, seq, disposition, token in arena.rows(
+            "SELECT message_id, seq, disposition, turn_token FROM chatlock_messages" + OF_THREAD, *of
+        )
+    }
+    states = {
+        token: (state, claim_id)
+        for token, state, claim_id in arena.rows("SELECT token, state, claim_id FROM chatlock_turns" + OF_THREAD, *of)
+    }
+    claimed = game.held.claim.token
+    told = {event for actor in game.moves for event in game.told(actor)}
+    for event, state in TURN_STATE.items():
+        if event in told:
+            assert states[claimed][0] == state, f"told {event}, but the turn is {states[claimed]}\n{game.played}"
+    answered = bool(told & {Event.FINISH, Event.HAND_OFF})
+    for message in game.held.hand:
+        by_held = messages[message.message_id][1:] == ("answered", claimed)
+        assert by_held == answered, f"{message.message_id} is {messages[message.message_id]}\n{game.played}"
+    if "m2" in messages:
+        assert (messages["m2"][1] == "cancelled") == (Event.CANCEL in told), f"m2 is {messages['m2']}\n{game.played}"
+    for grant in game.grants():
+        assert states[grant.claim.token][1] == grant.claim.claim_id, f"the turn of {grant.claim} is not its own"
+    for actor, made in game.moves.items():
+        if Event.SUBMIT in game.told(actor):
+            stored = game.played.value(actor).seq
+            assert messages[f"new-{actor}"][0] == stored, f"{made} of {actor} was told seq {stored}"
+
+
+# -- nothing is lost --
+def drain(arena: Arena, tenant: str) -> None:
+    """Ends every turn, resumes every parked thread, and sweeps until nothing is due: then every message is resolved.
+
+    Threads are found by their due rows alone, as the poller finds them.
+    """
+    verified(arena, tenant)
+    for thread, status, claim_id in arena.rows(
+        f"SELECT thread_id, status, claim_id FROM chatlock_threads{OF_TENANT}", tenant
+    ):
+        key = Key(tenant, thread)
+        if status == Status.PARKED:
+            act = Act("resume", "drain", "")
+            arena.home.transaction("resume", lambda c, key=key, act=act: operate.resume(c, key, act))
+        elif status == Status.RUNNING:
+            arena.home.transaction("release", lambda c, k=key, i=claim_id: unanswered.release(c, k, i))
+    sweep = arena.clients[-1]._sweep
+    for _ in range(ROUNDS_MAX):
+        grants = sweep.claim_due([AGENT], 100)
+        if not grants:
+            break
+        for granted in grants:
+            answer(arena, granted)
+    left = arena.rows(
+        f"SELECT thread_id, message_id FROM chatlock_messages{OF_TENANT} AND disposition = 'pending'", tenant
+    )
+    assert not left, f"never answered: {left}"
+    verified(arena, tenant)
+
+
+def answer(arena: Arena, granted: Granted) -> None:
+    """Runs a granted turn to its end."""
+    claim = granted.claim
+    hand = granted.messages or arena.home.transaction("fetch", lambda c: fetch.fetch(c, claim, claim.from_seq, LIMITS))
+    assert hand, f"the turn of {claim} has nothing to answer"
+    assert finish_once(arena.home, finish_of(claim, hand, "drained"), None)
+
+
+def verified(arena: Arena, tenant: str) -> None:
+    """Every invariant holds in the tenant's threads."""
+    breaches = arena.clients[-1].verify(tenant=tenant).breaches
+    assert not breaches, "\n".join(f"{b.thread}: {b.invariant} {b.text}" for b in breaches)
+
+
+__all__ = ["LATE", "Change", "Game", "answer", "drain", "play", "verified"]
