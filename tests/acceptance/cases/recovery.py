@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 
+from chatlock import Limits
+from chatlock.io import drive
+from chatlock.ops import fence, fetch
+from chatlock.ops.base import Claim
+from chatlock.ops.finish import Finish
 from chatlock.ops.heartbeat import heartbeat
+from chatlock.store import finish_once
 from tests.acceptance.cases.support import message_rows, rows, turn_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from chatlock.ops.base import Claim
     from tests.support.databases import Database
 
-LEASE_MS = 10_000
+STILL = Limits(beat_ms=600_000)
+"""For a client whose heartbeat comes only when the test calls `beat`."""
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 TABLES = ("threads", "messages", "turns", "due", "sessions", "fences", "windows", "audit")
@@ -52,6 +58,19 @@ def now_ms(database: Database) -> int:
 def beat(chat: Any, claim: Claim) -> bool:
     """One heartbeat now, through the client's own connection for it."""
     return chat._executor.beat(lambda conn: heartbeat(conn, claim)) == "extended"
+
+
+LATE: dict[str, Callable[[Any, Claim], object]] = {
+    "mark": lambda chat, claim: chat._executor.transaction("mark", lambda c: fetch.mark(c, claim, '"late"')),
+    "fetch": lambda chat, claim: drive(chat._flows.store.fetch(claim, 0)),
+    "session": lambda chat, claim: drive(chat._flows.store.keep_session(claim, "name", "late")),
+    "fence": lambda chat, claim: chat._executor.transaction("fence", lambda c: fence.fence(c, claim)),
+    "heartbeat": beat,
+    "release": lambda chat, claim: drive(chat._flows.store.release(claim.key, claim.claim_id)),
+    "finish": lambda chat, claim: finish_once(chat._executor, Finish(claim, claim.from_seq + 1, 1, '"late"'), None),
+    "fail": lambda chat, claim: drive(chat._flows.store.fail(claim, 1, "late")),
+}
+"""What a turn may still try after its end, past every check of its own process."""
 
 
 def dump(database: Database) -> dict[str, list[dict[str, Any]]]:
