@@ -98,7 +98,7 @@ class Store:
 
 
 def submit_once(executor: Executor, what: Submission, request: claim.Request | None, limits: Limits) -> Submitted:
-    """S1; for a thread's first message the row and S1 again; in every other case the locked submit."""
+    """S1 (for a thread's first message the row, and S1 again), or the locked submit where S1 stored nothing."""
 
     def s1(cursor: Any) -> Submitted | None:
         return hot.hot_submit(cursor, what, request, limits.backoff_max_ms)

@@ -2,8 +2,8 @@
 
 On PostgreSQL each is one statement and, in autocommit, one commit; on SQLite one short transaction.  They run as
 fixed text on the driver's cursor.  Uncontended means: idle, nothing pending, no failure, no holes, quiet_until
-passed, nothing awaited.  In every other case they store at most, or write nothing, and the locked operations take
-over.
+passed, nothing awaited.  Where nothing is to be claimed S1 stores the message; every other case is left to the
+locked operations.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from chatlock.ops.finish import Finish, Finished
 from chatlock.ops.submit import Submission, Submitted, submission_values
 from chatlock.protocol import POLICIES, Parked, Queued, Status
 
+INIT_POSTGRESQL = f"""
+INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES (%(tenant)s, %(thread)s, %(agent)s, {WALL_PG})
+ON CONFLICT DO NOTHING"""
+
 # every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  No row: no such thread, or
-# another isolation level.  A row without seq: a known message_id, a deleted thread or a refusing policy; nothing
-# written.
+# another isolation level.  A row without seq, and nothing written: a known message_id, a deleted thread, a refusing
+# policy, or an idle thread with a queue that the caller may claim.
 S1_POSTGRESQL = f"""
 WITH l AS MATERIALIZED (
   SELECT incarnation, status, token, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting,
@@ -35,7 +39,8 @@ i AS (
   SELECT %(tenant)s, %(thread)s, l.incarnation, l.last_seq+1, %(message_id)s, %(payload)s, %(payload_hash)s, %(policy)s, %(trace)s,
          {WALL_PG}
     FROM l
-   WHERE l.status <> 'deleted' AND (%(store)s OR (l.status='idle' AND l.last_seq=l.done_seq))
+   WHERE l.status <> 'deleted'
+     AND CASE WHEN l.status='idle' AND l.last_seq=l.done_seq THEN true ELSE %(store)s AND (l.status <> 'idle' OR NOT %(may_claim)s) END
   ON CONFLICT (tenant, message_id, thread_id, incarnation) DO NOTHING
   RETURNING seq, received_at),
 g AS MATERIALIZED (
@@ -99,6 +104,8 @@ d AS (
 SELECT u.last_seq, 1/((SELECT count(*) FROM m)=%(held)s)::int, 1/((SELECT count(*) FROM r)=1)::int FROM l, u
 """
 
+_INIT = f"""
+INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES(:tenant, :thread, :agent, {CLOCK_SQLITE})"""
 _READ = f"""
 SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, {CLOCK_SQLITE}
   FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread"""
@@ -136,6 +143,7 @@ UPDATE chatlock_threads SET status='idle', done_seq=:upto, attempts=0, stalls=0,
  WHERE tenant=:tenant AND thread_id=:thread AND token=:token"""
 S2_SQLITE = (_HELD, _ANSWER, _END, _IDLE, _DUE)
 
+named("hot.init", {"postgresql": INIT_POSTGRESQL, "sqlite": _INIT})
 named("hot.submit", {"postgresql": S1_POSTGRESQL, "sqlite": ";\n".join(S1_SQLITE)})
 named("hot.finish", {"postgresql": S2_POSTGRESQL, "sqlite": ";\n".join(S2_SQLITE)})
 
@@ -155,7 +163,7 @@ class _Stored:
 
 
 def hot_submit(cursor: Any, submission: Submission, request: Request | None, backoff_max_ms: int) -> Submitted | None:
-    """S1 on the driver's cursor.  None: not the hot case, nothing was written; the locked submit decides."""
+    """S1 on the driver's cursor.  None: not the hot case, no message was written; the locked submit decides."""
     values = submission_values(submission) | {
         "store": POLICIES[submission.policy].store_while_running,
         "may_claim": request is not None,
@@ -193,17 +201,23 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
 def _s1_postgresql(cursor: Any, values: dict[str, Any]) -> _Stored | None:
     cursor.execute(S1_POSTGRESQL, values)
     row = cursor.fetchone()
+    if row is None:  # a thread's first message: the row, and S1 again
+        cursor.execute(INIT_POSTGRESQL, values)
+        cursor.execute(S1_POSTGRESQL, values)
+        row = cursor.fetchone()
     return None if row is None else _Stored(*row)
 
 
-def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored | None:
+def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored:
     row = cursor.execute(_READ, values).fetchone()
     if row is None:
-        return None
+        cursor.execute(_INIT, values)
+        row = cursor.execute(_READ, values).fetchone()
     incarnation, status, token, last, done, holes, attempts, stalls, not_before, quiet, awaiting, priority, now = row
     free = status == "idle" and last == done
     nothing = _Stored(incarnation, status, None, False, None, done, holes, None)
-    if status == "deleted" or not (values["store"] or free):
+    claimable = status == "idle" and values["may_claim"]
+    if status == "deleted" or not (free or (values["store"] and not claimable)):
         return nothing
     values |= {
         "incarnation": incarnation,

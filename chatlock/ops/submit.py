@@ -152,12 +152,10 @@ def _store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRo
 
 
 def queued_or_parked(message_id: str, seq: int, row: ThreadRow) -> Outcome:
-    """What a pending message that did not get its turn is told."""
+    """What the thread's newest message is told, stored under the lock and not in a turn."""
     if row.status == Status.PARKED:
         return Parked(message_id=message_id, seq=seq)
-    in_turn = row.status == Status.RUNNING and row.done_seq < seq <= row.fetched_seq
-    position = 0 if in_turn else max(0, seq - 1 - row.done_seq - row.holes)
-    return Queued(message_id=message_id, seq=seq, position=position, turn=row.token if in_turn else None)
+    return Queued(message_id=message_id, seq=seq, position=seq - 1 - row.done_seq - row.holes)
 
 
 def submit(conn: Connection, submission: Submission, request: Request | None, limits: Limits) -> Submitted:
@@ -188,7 +186,8 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
         granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
     if granted is None and row.status == Status.IDLE:
         put_due(conn, key, row, max(row.starts_at(limits.backoff_max_ms), row.now))
-    return Submitted(queued_or_parked(message_id, seq, row), row.incarnation, seq, granted)
+    told = queued_or_parked(message_id, seq, row) if known is None else outcome_of(conn, key, message_id)
+    return Submitted(told, row.incarnation, seq, granted)
 
 
 def submit_in(conn: Connection, submission: Submission, limits: Limits) -> Submitted:

@@ -168,6 +168,9 @@ class Waiters:
             except StoreUnavailable as error:
                 log.warning("look.failed", extra={"waiters": len(chosen), "error": type(error).__name__})
                 return
+            except Exception:  # the next look may succeed; without this OS thread nobody would be told anything
+                log.exception("look.failed", extra={"waiters": len(chosen)})
+                return
             self._tell({name: by_message[name] for name in batch}, seen)
 
     def _tell(self, waiting: dict[Waited, list[Waiter]], seen: dict[Waited, Look]) -> None:

@@ -23,6 +23,10 @@ d AS (
   ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0)
 SELECT u.last_seq, 1/((SELECT count(*) FROM m)=%(held)s)::int, 1/((SELECT count(*) FROM r)=1)::int FROM l, u;
 
+-- hot.init
+INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES (%(tenant)s, %(thread)s, %(agent)s, (extract(epoch FROM clock_timestamp())*1000)::bigint)
+ON CONFLICT DO NOTHING;
+
 -- hot.submit
 WITH l AS MATERIALIZED (
   SELECT incarnation, status, token, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting,
@@ -35,7 +39,8 @@ i AS (
   SELECT %(tenant)s, %(thread)s, l.incarnation, l.last_seq+1, %(message_id)s, %(payload)s, %(payload_hash)s, %(policy)s, %(trace)s,
          (extract(epoch FROM clock_timestamp())*1000)::bigint
     FROM l
-   WHERE l.status <> 'deleted' AND (%(store)s OR (l.status='idle' AND l.last_seq=l.done_seq))
+   WHERE l.status <> 'deleted'
+     AND CASE WHEN l.status='idle' AND l.last_seq=l.done_seq THEN true ELSE %(store)s AND (l.status <> 'idle' OR NOT %(may_claim)s) END
   ON CONFLICT (tenant, message_id, thread_id, incarnation) DO NOTHING
   RETURNING seq, received_at),
 g AS MATERIALIZED (

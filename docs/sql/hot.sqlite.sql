@@ -13,6 +13,9 @@ UPDATE chatlock_threads SET status='idle', done_seq=:upto, attempts=0, stalls=0,
 INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until) VALUES(:tenant, :thread, :due_at, :priority, 0)
 ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0;
 
+-- hot.init
+INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES(:tenant, :thread, :agent, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER));
+
 -- hot.submit
 SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)
   FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread;

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 import sqlalchemy
-from sqlalchemy import insert
 
 from chatlock import (
     AlreadyAnswered,
@@ -25,11 +24,9 @@ from chatlock import (
     dialects,
     executor,
 )
-from chatlock.dialects import wall_ms
-from chatlock.ops import fence
-from chatlock.ops import submit as submit_op
+from chatlock.ops import fence, hot
 from chatlock.ops.base import b
-from chatlock.schema import sessions, threads
+from chatlock.schema import sessions
 from tests.acceptance.cases.support import (
     SECONDS_MAX,
     TENANT,
@@ -199,7 +196,7 @@ def meet_at_the_row(
     """A inserts the thread's row and is held before its commit; B comes and waits; A ends.  Both futures."""
     first, second = serving(database), serving(database)
     points = Points(first)
-    gate = points.hold("submit.commit")
+    gate = points.hold("submit_hot.commit")
 
     def end() -> None:
         if first_rolls_back:
@@ -207,10 +204,10 @@ def meet_at_the_row(
 
     inserted = callers.submit(first, "new", "one", message_id="m1")
     gate.wait_entered()
-    points.on("submit.commit", end)
+    points.on("submit_hot.commit", end)
     came = Points(second)
     waits = callers.submit(second, "new", "two", message_id="m2")
-    wait_blocked(database, came, "submit_hot" if database.kind == "sqlite" else "submit")
+    wait_blocked(database, came, "submit_hot")
     assert not waits.done()
     gate.open()
     return inserted, waits
@@ -244,8 +241,7 @@ def test_control_a_plain_insert_drops_the_second_first_message(
     pg_database: Database, serving: Client, callers: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control of B02: without ON CONFLICT the loser gets a constraint error, and its message is gone."""
-    values = {"tenant": b("tenant"), "thread_id": b("thread"), "agent": b("agent"), "created_at": wall_ms()}
-    monkeypatch.setattr(submit_op, "INIT", insert(threads).values(**values))
+    monkeypatch.setattr(hot, "INIT_POSTGRESQL", hot.INIT_POSTGRESQL.replace("ON CONFLICT DO NOTHING", ""))
     _, waits = meet_at_the_row(pg_database, serving, callers, first_rolls_back=False)
     assert isinstance(waits.exception(SECONDS_MAX), StoreUnavailable)
     assert [m["message_id"] for m in message_rows(pg_database, "new")] == ["m1"]
@@ -283,7 +279,7 @@ def test_message_survives_every_conflict_that_it_loses(
     chat = serving(database)
     callers.ask(chat, "known", "before")
     conflicts = Conflicts(database, times)
-    Points(chat).on(f"{'submit' if thread == 'new' else 'submit_hot'}.commit", conflicts.lose)
+    Points(chat).on("submit_hot.commit", conflicts.lose)
     assert isinstance(callers.ask(chat, thread, "hello"), Answered)
     assert conflicts.lost == times
     assert_invariants(database, chat, told=callers.told)
@@ -296,7 +292,7 @@ def test_control_without_retries_the_message_is_dropped(
     monkeypatch.setattr(executor, "CONFLICTS_MAX", 0)
     monkeypatch.setattr(executor, "BUSY_S", -1.0)
     chat = serving(database)
-    Points(chat).on("submit.commit", Conflicts(database, 1).lose)
+    Points(chat).on("submit_hot.commit", Conflicts(database, 1).lose)
     with pytest.raises(StoreUnavailable):
         callers.ask(chat, "new", "hello")
     assert not rows(database, "SELECT 1 FROM chatlock_messages")
