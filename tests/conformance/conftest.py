@@ -1,0 +1,130 @@
+"""The conformance suite's fixtures: one database per file and kind, emptied after each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatlock import Chatlock
+from chatlock.executor import Executor
+from chatlock.ops.verify import Breach, verify
+from tests.conformance.bridge import Bridge
+from tests.conformance.rows import TABLES, plain, table
+from tests.support.databases import KINDS, Database, Templates
+
+NewChat = Callable[..., Any]
+Start = Callable[[Callable[[], Any]], "Future[Any]"]
+
+
+class Shelf:
+    """The databases of one test file, made at their first use and lent to one test after another."""
+
+    def __init__(self, templates: Templates, directory: Path) -> None:
+        self._templates, self._directory = templates, directory
+        self._made: dict[str, tuple[Database, list[dict[str, Any]]]] = {}
+        self._checkers: dict[str, Executor] = {}
+        self._compiled: dict[str, dict[Any, Any]] = {}
+
+    def lend(self, kind: str) -> Iterator[Database]:
+        if kind not in self._made:
+            own = self._templates
+            made = own.sqlite(self._directory / "shared.db") if kind == "sqlite" else own.postgresql()
+            self._made[kind] = (made, table(made, "chatlock_meta"))
+        made, meta = self._made[kind]
+        lent = Database(made.kind, made.url, lambda: _empty(made, meta))
+        vars(lent)["plain"] = plain(made)
+        yield lent
+        lent.dispose()
+
+    def share_compiled(self, kind: str, executor: Executor) -> None:
+        """Statements are compiled once per file instead of once per client, which saves most of a test's time."""
+        executor.engine.update_execution_options(compiled_cache=self._compiled.setdefault(kind, {}))
+
+    def breaches(self, database: Database) -> tuple[Breach, ...]:
+        """What verify finds."""
+        if database.kind not in self._checkers:
+            self._checkers[database.kind] = Executor(database.url, pool_size=1, pooler=None)
+        return self._checkers[database.kind].snapshot("verify", lambda c: verify(c, None)).breaches
+
+    def dispose(self) -> None:
+        for checker in self._checkers.values():
+            checker.close()
+        for made, _ in self._made.values():
+            made.dispose()
+
+
+def _empty(database: Database, meta: list[dict[str, Any]]) -> None:
+    rows = ", ".join(f"('{row['name']}', {row['value']})" for row in meta)
+    script = [f"DELETE FROM {name}" for name in TABLES] + [f"INSERT INTO chatlock_meta(name, value) VALUES {rows}"]
+    if database.kind == "sqlite":
+        plain(database).executescript(";".join(["BEGIN IMMEDIATE", *script, "COMMIT"]))
+    else:
+        plain(database).execute(";".join(["SET lock_timeout = '10s'", *script]))
+
+
+@pytest.fixture(scope="module")
+def shelf(templates: Templates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    """This file's databases."""
+    made = Shelf(templates, tmp_path_factory.mktemp("databases"))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture(params=KINDS)
+def database(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[Database]:
+    """A database with chatlock's schema and no rows: the test runs on both kinds."""
+    yield from shelf.lend(request.param)
+
+
+@pytest.fixture(params=["sync", "async"])
+def world(request: pytest.FixtureRequest) -> str:
+    """Which client: Chatlock, or AsyncChatlock on a loop of its own."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["sync-hot", "sync-locked", "async-hot"])
+def way(request: pytest.FixtureRequest) -> str:
+    """Which client, and whether the uncontended case takes the hot statements or has to take the locked operations."""
+    return str(request.param)
+
+
+@pytest.fixture
+def new_chat(database: Database, shelf: Shelf, request: pytest.FixtureRequest) -> Iterator[NewChat]:
+    """Makes clients of the test's way or world (else sync and hot) on its database, for tenant "t", without a poller.
+
+    At the end each client is closed, and every invariant must hold.
+    """
+    given = {name for name in ("way", "world") if name in request.fixturenames}
+    way = request.getfixturevalue(given.pop()) if given else "sync"
+    opened: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        options = {"tenant": "t", "poller": False} | options
+        chat: Any = Chatlock(database.url, **options) if "sync" in way.split("-") else Bridge(database.url, **options)
+        opened.append(chat)
+        shelf.share_compiled(database.kind, chat._executor)
+        if "locked" in way:
+            chat._executor.hot = lambda name, op: None
+        return chat
+
+    yield make
+    for chat in opened:
+        chat.close()
+    assert shelf.breaches(database) == ()
+
+
+@pytest.fixture
+def chat(new_chat: NewChat) -> Any:
+    """A client with default options."""
+    return new_chat()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Runs a call in an OS thread of its own, which on a Bridge is a task of its own."""
+    with ThreadPoolExecutor(32, thread_name_prefix="test") as pool:
+        yield pool.submit

@@ -1,0 +1,184 @@
+"""Every (status, event) pair of the protocol, through its real operation; an illegal one changes no row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import Connection
+
+from chatlock.errors import ClaimLost
+from chatlock.executor import Executor
+from chatlock.inputs import Key, new_id, payload_json
+from chatlock.ops import fence, fetch, operate, unanswered
+from chatlock.ops.audit import Act
+from chatlock.ops.base import Claim, run
+from chatlock.ops.claim import Request, claim_for
+from chatlock.ops.finish import Finish, finish
+from chatlock.ops.heartbeat import heartbeat
+from chatlock.ops.submit import RECREATE, Submission, submit
+from chatlock.protocol import TRANSITIONS, Event, Limits, Status, Transition, conformance_cases
+from tests.conformance import rows
+from tests.conformance.conftest import Shelf
+from tests.support.databases import Database
+
+KEY = Key("t", "c1")
+LIMITS = Limits()
+ACT = Act("test", "tester", "a reason")
+ILLEGAL = [(source, event) for source, event, targets in conformance_cases() if not targets]
+
+
+def submission(message_id: str) -> Submission:
+    text, text_hash = payload_json(message_id)
+    return Submission(KEY, message_id, text, text_hash, "default")
+
+
+def request() -> Request:
+    return Request(new_id(), "tester", 10_000, 60_000, LIMITS)
+
+
+class Subject:
+    """One thread, brought into a status and put to an event through the executor."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.executor = Executor(database.url, pool_size=2, pooler=None)
+
+    def do(self, op: Callable[[Connection], Any]) -> Any:
+        return self.executor.transaction("test", op)
+
+    @property
+    def status(self) -> Status:
+        found = rows.table(self.database, "chatlock_threads")
+        return Status(found[0]["status"]) if found else Status.ABSENT
+
+    def claim(self) -> Claim:
+        """The claim that the row is under, or would be: only its status can tell it from a live one."""
+        found = rows.table(self.database, "chatlock_threads")
+        row = found[0] if found else {"incarnation": 1, "token": 1, "claim_id": None, "done_seq": 0}
+        return Claim(
+            key=KEY,
+            incarnation=row["incarnation"],
+            token=row["token"],
+            claim_id=row["claim_id"] or new_id(),
+            from_seq=row["done_seq"],
+            agent="default",
+            lease_ms=10_000,
+            window_ms=60_000,
+        )
+
+    def bring(self, status: Status) -> None:
+        """Two pending messages in every status that can have them; a running turn holds the first."""
+        if status is Status.ABSENT:
+            return
+        self.do(lambda c: submit(c, submission("m1"), request() if status is Status.RUNNING else None, LIMITS))
+        self.do(lambda c: submit(c, submission("m2"), None, LIMITS))
+        if status is Status.PARKED:
+            self.do(lambda c: operate.park(c, KEY, None, ACT))
+        if status is Status.DELETED:
+            self.do(lambda c: operate.delete(c, KEY, ACT))
+        assert self.status is status
+
+    def apply(self, event: Event, limits: Limits = LIMITS) -> Any:
+        """The event, through its operation, with every argument right for the row as it is."""
+        claim = self.claim()
+        token = claim.token
+        match event:
+            case Event.SUBMIT:
+                return self.do(lambda c: submit(c, submission("m3"), None, limits))
+            case Event.RECREATE:
+                return self.do(lambda c: run(c, RECREATE, KEY, incarnation=claim.incarnation))
+            case Event.CLAIM:
+                return self.do(lambda c: claim_for(c, KEY, request(), claim.incarnation, 2))
+            case Event.FETCH:
+                return self.do(lambda c: fetch.fetch(c, claim, claim.from_seq, limits))
+            case Event.HEARTBEAT:
+                return self.executor.beat(lambda c: heartbeat(c, claim)) == "extended"
+            case Event.FENCE:
+                return self.do(lambda c: fence.fence(c, claim))
+            case Event.SESSION:
+                return self.do(lambda c: fence.keep_session(c, claim, "provider", "s1"))
+            case Event.FINISH:
+                return self.do(lambda c: finish(c, Finish(claim, claim.from_seq + 1, 1, '"reply"')))
+            case Event.HAND_OFF:
+                return self.do(lambda c: finish(c, Finish(claim, claim.from_seq + 1, 1, '"reply"'), request()))
+            case Event.FAIL:
+                return self.do(lambda c: unanswered.fail(c, claim, held=0, error="Wrong", limits=limits, jitter=0.5))
+            case Event.RELEASE:
+                return self.do(lambda c: unanswered.release(c, KEY, claim.claim_id))
+            case Event.RECLAIM:
+                rows.pass_lease(self.database)
+                seen = unanswered.Observed(KEY, token, 0, stale=True)
+                return self.do(lambda c: unanswered.reclaim(c, seen, limits, 0.5))
+            case Event.FREE:
+                return self.do(lambda c: unanswered.free(c, KEY, token, ACT, force=True, limits=limits, jitter=0.5))
+            case Event.CANCEL:
+                return self.do(lambda c: operate.cancel(c, KEY, "m2", 60_000))
+            case Event.PARK:
+                return self.do(lambda c: operate.park(c, KEY, token, ACT))
+            case Event.RESUME:
+                return self.do(lambda c: operate.resume(c, KEY, ACT))
+            case Event.DELETE:
+                return self.do(lambda c: operate.delete(c, KEY, ACT))
+
+
+@pytest.fixture
+def subject(database: Database, shelf: Shelf) -> Iterator[Subject]:
+    made = Subject(database)
+    shelf.share_compiled(database.kind, made.executor)
+    yield made
+    made.executor.close()
+
+
+def name_of(case: Any) -> str:
+    return "-".join(str(part) for part in case if isinstance(part, Status | Event))
+
+
+@pytest.mark.parametrize("edge", TRANSITIONS, ids=name_of)
+def test_legal_event_takes_the_thread_to_its_target(subject: Subject, edge: Transition) -> None:
+    subject.bring(edge.source)
+    before = rows.dump(subject.database)
+    parks = edge.target is Status.PARKED and edge.event in (Event.FAIL, Event.RECLAIM)
+    subject.apply(edge.event, Limits(stalls_max=1) if parks else LIMITS)
+    assert subject.status is edge.target
+    if edge.event is not Event.FENCE:  # it holds a lock, and leaves no trace
+        assert rows.dump(subject.database) != before
+
+
+@pytest.mark.parametrize("case", ILLEGAL, ids=name_of)
+def test_illegal_event_changes_no_row(subject: Subject, case: tuple[Status, Event]) -> None:
+    source, event = case
+    subject.bring(source)
+    before = rows.dump(subject.database)
+    try:
+        subject.apply(event)
+    except ClaimLost:
+        assert event in (Event.FETCH, Event.FENCE, Event.SESSION)
+    assert rows.dump(subject.database) == before
+
+
+OF_A_CLAIM = [
+    Event.FETCH, Event.HEARTBEAT, Event.FENCE, Event.SESSION, Event.FINISH, Event.HAND_OFF, Event.FAIL,
+]  # fmt: skip
+STALE = [(event, "token") for event in [*OF_A_CLAIM, Event.RELEASE, Event.RECLAIM, Event.FREE, Event.PARK]]
+STALE += [(event, "incarnation") for event in OF_A_CLAIM]
+
+
+@pytest.mark.parametrize(("event", "stale"), STALE)
+def test_event_under_a_stale_claim_changes_no_row(
+    subject: Subject, event: Event, stale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject.bring(Status.RUNNING)
+    held = subject.claim()
+    old = {"claim_id": new_id(), stale: getattr(held, stale) - 1}
+    monkeypatch.setattr(Subject, "claim", lambda self: replace(held, **old))
+    if event is Event.RECLAIM:
+        rows.pass_lease(subject.database)
+    before = rows.dump(subject.database)
+    try:
+        subject.apply(event)
+    except ClaimLost:
+        assert event in (Event.FETCH, Event.FENCE, Event.SESSION)
+    assert rows.dump(subject.database) == before
