@@ -18,8 +18,9 @@ from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
+from chatlock.inputs import Key, key_hash
 from chatlock.io import AsyncIo, Io
-from chatlock.ops.claim import Granted
+from chatlock.ops.claim import Granted, agent_of, claim_due
 from chatlock.ops.submit import Submission
 from chatlock.polling import BATCH, Poller
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, PolicyName
@@ -175,7 +176,33 @@ class Client:
             self._started += change
 
     def _start(self, granted: Granted) -> None:
+        self._flows.expect(granted.claim.key, granted.claim.claim_id)
         self._start_flow(self._flows.run_loop(granted))
+
+    async def _run_due(self, key: Key) -> bool:
+        """What a worker does for a wake-up: runs the thread's turns if it is due, and sends the replies that are ready.
+
+        Whether it ran a turn: there is nothing to do for a thread that someone else claimed meanwhile.
+        """
+        flows, store = self._flows, self._flows.store
+        agent = await store.read("claim_due.agent", lambda c: agent_of(c, key))
+        ran = False
+        if agent in flows.handlers:
+            request = await flows.request(agent)
+            flows.expect(key, request.claim_id)
+            granted = None
+            try:
+                granted = await store.transaction("claim_due", lambda c: claim_due(c, key, request, skip_locked=False))
+            finally:
+                if granted is None:
+                    flows.forget(request.claim_id)
+            if granted is not None:
+                ran = True
+                await flows.run_loop(granted)
+        elif agent is not None:
+            log.warning("due.no_handler", extra={"thread_hash": key_hash(key)[:12], "agent": agent})
+        await self._outbox.flush(key)
+        return ran
 
     def _start_flow(self, flow: Coroutine[Any, Any, Any]) -> None:
         raise AssertionError("each shell starts flows in its own world")

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -75,7 +75,8 @@ class Flows:
         )
         self.nudge: Callable[[], None] = lambda: None
         self.prepare: Callable[[TurnCore], None] = lambda core: None
-        self.closing = False
+        self.closing = self._hurried = False
+        self._expected: dict[str, Key] = {}
         self._live: weakref.WeakValueDictionary[str, TurnCore] = weakref.WeakValueDictionary()
         self._live_changed = threading.Condition()
 
@@ -87,6 +88,7 @@ class Flows:
             self.config.wake.after_fork()
         self.heart.after_fork()
         self.feeds.after_fork()
+        self._expected = {}
         self._live, self._live_changed = weakref.WeakValueDictionary(), threading.Condition()
 
     # -- input -------------------------------------------------------------------------------------------------------
@@ -171,8 +173,20 @@ class Flows:
         core.own_id = own_id
         self.prepare(core)
         with self._live_changed:
+            self._expected.pop(core.claim.claim_id, None)
             self._live[core.claim.claim_id] = core
         return core
+
+    def expect(self, key: Key, claim_id: str) -> None:
+        """A claim that is on its way to become a live turn here: the end of the client releases it too."""
+        with self._live_changed:
+            self._expected[claim_id] = key
+
+    def forget(self, claim_id: str) -> None:
+        """The expected claim was not granted."""
+        with self._live_changed:
+            self._expected.pop(claim_id, None)
+            self._live_changed.notify_all()
 
     def _ended(self, core: TurnCore) -> None:
         with self._live_changed:
@@ -259,8 +273,14 @@ class Flows:
             if handler is None or self.closing:
                 await self.store.io.shielded(core.release(self.store))
                 return
-            request = await self.request(core.claim.agent) if left and not self.closing else None
-            next_turn = await self.run_turn(core, handler, request)
+            request, next_turn = await self.request(core.claim.agent) if left and not self.closing else None, None
+            if request is not None:
+                self.expect(core.claim.key, request.claim_id)
+            try:
+                next_turn = await self.run_turn(core, handler, request)
+            finally:
+                if request is not None and next_turn is None:
+                    self.forget(request.claim_id)
 
     # -- the end -----------------------------------------------------------------------------------------------------
     def close_now(self, drain_ms: int) -> None:
@@ -269,22 +289,34 @@ class Flows:
         self.waiters.close()
         deadline = time.monotonic() + drain_ms / 1000
         with self._live_changed:
-            while self._live and (left := deadline - time.monotonic()) > 0:
+            while self._live or self._expected:
+                left = deadline - time.monotonic()
+                if self._hurried or left <= 0:
+                    break
                 self._live_changed.wait(left)
-            cores = list(self._live.values())
+            cores, expected = list(self._live.values()), list(self._expected.items())
         sync = self.store.over(SyncIo())
         for core in cores:
             core.set_lost()
-            try:
-                drive(core.release(sync))
-            except ChatlockError as error:
-                log.warning(
-                    "close.release_failed", extra={"claim_id": core.claim.claim_id, "error": type(error).__name__}
-                )
+            self._hand_back(core.claim.claim_id, core.release(sync))
+        for claim_id, key in expected:
+            self._hand_back(claim_id, sync.release(key, claim_id))
         self.heart.close()
         if self.config.wake is not None:
             self.config.wake.close()
         self.executor.close()
+
+    def _hand_back(self, claim_id: str, release: Coroutine[Any, Any, bool]) -> None:
+        try:
+            drive(release)
+        except ChatlockError as error:  # the lease frees it
+            log.warning("close.release_failed", extra={"claim_id": claim_id, "error": type(error).__name__})
+
+    def hurry(self) -> None:
+        """The end of the client waits for running turns no longer."""
+        with self._live_changed:
+            self._hurried = True
+            self._live_changed.notify_all()
 
 
 class Place:

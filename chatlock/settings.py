@@ -29,7 +29,9 @@ class Settings(BaseSettings):
     sweep_ms: int = Field(1_000, ge=100, le=60_000, description="How often to sweep.")
     beat_ms: int = Field(3_000, ge=100, description="How often a live turn beats.")
     lease_ms: int = Field(10_000, ge=500, description="How long a turn may be silent.")
-    dispatch_lease_ms: int = Field(15_000, ge=1_000, description="How long a dispatched thread is left to its worker.")
+    dispatch_lease_ms: int = Field(
+        15_000, ge=1_000, le=600_000, description="How long a dispatched thread is left to its worker."
+    )
     turns_max: int = Field(16, ge=1, le=1_000, description="Turns that dispatch=inline runs at once.")
     turn_max_s: int = Field(7_200, ge=1, description="When RQ gives up a job; the window frees its thread before.")
     drain_ms: int = Field(20_000, ge=0, description="How long SIGTERM lets running turns end.")

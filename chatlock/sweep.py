@@ -14,7 +14,7 @@ from chatlock.errors import StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.inputs import Key, key_hash
 from chatlock.ops.claim import Granted, claim_due
-from chatlock.ops.due import list_due
+from chatlock.ops.due import Dispatched, dispatch, list_due
 from chatlock.ops.unanswered import Ended, Observed, observe_running, reclaim
 from chatlock.ops.windows import observe_runs
 from chatlock.protocol import Limits
@@ -26,6 +26,9 @@ log = logging.getLogger("chatlock")
 T = TypeVar("T")
 
 Sighting = tuple[Key, int, int]
+
+LATER_S = 1.0
+LATER_MAX_S = 60.0
 
 
 class Sweep:
@@ -40,6 +43,7 @@ class Sweep:
     ) -> None:
         self._executor, self._limits, self._windows, self._monotonic = executor, limits, windows, monotonic
         self._first_seen: dict[Sighting, float] = {}
+        self._later: dict[Key, tuple[float, float]] = {}
         self._gap_s = (2 * limits.beat_ms + 1000) / 1000
 
     def reclaim_stale(self) -> int:
@@ -70,21 +74,41 @@ class Sweep:
         claimed = (self.claim(key, agent) for key, agent in self.due(agents, limit))
         return [granted for granted in claimed if granted is not None]
 
-    def due(self, agents: Sequence[str], limit: int) -> list[tuple[Key, str]]:
-        """Up to `limit` threads of `agents` that are due, each with its agent, longest due first."""
+    def due(self, agents: Sequence[str] | None, limit: int) -> list[tuple[Key, str]]:
+        """Up to `limit` threads of `agents` (None: of any) that are due, each with its agent, longest due first."""
         if limit <= 0:
             return []
-        return self._executor.read("due", lambda c: list_due(c, agents, limit, self._limits.backoff_max_ms))
+        now, later, far = self._monotonic(), self._later, self._limits.backoff_max_ms
+        found = self._executor.read("due", lambda c: list_due(c, agents, limit + len(later), far))
+        self._later = {key: later[key] for key, _ in found if key in later}
+        return [(key, agent) for key, agent in found if key not in later or later[key][0] <= now][:limit]
+
+    def later(self, key: Key) -> None:
+        """Holds back a due thread that could not be served, for a pause that doubles as long as that goes on."""
+        _, before = self._later.get(key, (0.0, LATER_S / 2))
+        pause = min(LATER_MAX_S, 2 * before)
+        self._later[key] = (self._monotonic() + pause, pause)
 
     def claim(self, key: Key, agent: str) -> Granted | None:
         """Claims a due thread.  None: it is not due any more, someone has its lock, or it could not be claimed."""
+        if self._windows.stale:
+            self._windows.refresh()
         request = self._windows.request(agent)
+        return self._served(key, "claim_due", lambda c: claim_due(c, key, request))
+
+    def dispatch(self, key: Key, lease_ms: int) -> Dispatched | None:
+        """Leaves a due thread to a worker for lease_ms.  None: as for claim, or a worker has it."""
+        far = self._limits.backoff_max_ms
+        return self._served(key, "dispatch", lambda c: dispatch(c, key, lease_ms, far))
+
+    def _served(self, key: Key, name: str, op: Callable[[Connection], T | None]) -> T | None:
         try:
-            return self._executor.transaction("claim_due", _alone(lambda c: claim_due(c, key, request)))
+            return self._executor.transaction(name, _alone(op))
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("claim.failed", extra={"thread_hash": key_hash(key)[:12]})
+            log.exception("thread.not_served", extra={"op": name, "thread_hash": key_hash(key)[:12]})
+            self.later(key)
             return None
 
     def observe_windows(self) -> None:

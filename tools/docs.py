@@ -42,6 +42,7 @@ _PURGE = "a purge finds old rows of all tenants; what it changes, it changes thr
 _EPOCH = "an epoch begins for the whole database; tokens are raised thread by thread"
 OVER_ALL_TENANTS: dict[str, str] = {
     "due.list": "the poller serves all tenants",
+    "due.list_of_anyone": "the poller serves all tenants",
     "epoch.count": _EPOCH,
     "epoch.raise": _EPOCH,
     "epoch.threads": _EPOCH,

@@ -83,6 +83,7 @@ BEFORE = named(
     .order_by(turns.c.token.desc())
     .limit(1),
 )
+AGENT = named("claim.agent", select(threads.c.agent).where(of_thread(threads)))
 
 
 def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None) -> Claim | None:
@@ -184,12 +185,21 @@ def claim_for(conn: Connection, key: Key, request: Request, incarnation: int, se
     return adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
 
 
-def claim_due(conn: Connection, key: Key, request: Request) -> Granted | None:
-    """The sweep's claim of one due thread.  A row that need not be served is deleted; a locked thread is left alone."""
-    row = lock(conn, key, skip_locked=True)
+def claim_due(conn: Connection, key: Key, request: Request, *, skip_locked: bool = True) -> Granted | None:
+    """The claim of one due thread by a poller, or by the worker that it was dispatched to, which waits for its lock.
+
+    A row that need not be served is deleted.
+    """
+    row = lock(conn, key, skip_locked=skip_locked)
     if row is None:
         return None
     granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request)
     if granted or row.status != Status.IDLE or not row.pending:
         drop_due(conn, key)
     return granted
+
+
+def agent_of(conn: Connection, key: Key) -> str | None:
+    """The agent whose handler runs the thread's turns; None: there is no such thread."""
+    agent: str | None = run(conn, AGENT, key).scalar_one_or_none()
+    return agent
