@@ -69,8 +69,7 @@ class Heart:
             if self._os_thread is None:
                 self._os_thread = threading.Thread(target=self._run, name="chatlock-heart", daemon=True)
                 self._os_thread.start()
-            else:
-                self._changed.notify_all()
+            # one that runs sleeps until an earlier beat than this turn's first
 
     def remove(self, claim_id: str) -> None:
         """The turn ended."""

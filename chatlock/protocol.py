@@ -245,6 +245,10 @@ class Unknown(Outcome):
     """The result of a commit cannot be read back now: ask again with the same message_id."""
 
 
+TOKENS_PER_EPOCH = 1_000_000
+"""More claims than a failover can have lost: a new epoch raises every token by so much."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Bounds of the protocol; times in milliseconds of the database clock."""

@@ -11,14 +11,11 @@ from chatlock.ops.audit import WRITE, Act
 from chatlock.ops.base import b, lock, named, of_thread, run
 from chatlock.ops.due import put_due
 from chatlock.ops.unanswered import end_unanswered, uncharged
-from chatlock.protocol import Status, TurnState
+from chatlock.protocol import TOKENS_PER_EPOCH, Status, TurnState
 from chatlock.schema import meta, threads
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
-
-TOKENS_PER_EPOCH = 1_000_000
-"""More claims of one thread than any standby can be behind."""
 
 WHOLE_DATABASE = Key("", "")
 """The key in the audit row of an act that concerns every thread."""

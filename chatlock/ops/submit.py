@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import per_dialect, wall_ms
@@ -14,8 +14,20 @@ from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thre
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.inspect import outcome_of
-from chatlock.protocol import POLICIES, Busy, Conflict, Disposition, Gone, Limits, Outcome, Parked, Queued, Status
-from chatlock.schema import messages, threads
+from chatlock.protocol import (
+    POLICIES,
+    TOKENS_PER_EPOCH,
+    Busy,
+    Conflict,
+    Disposition,
+    Gone,
+    Limits,
+    Outcome,
+    Parked,
+    Queued,
+    Status,
+)
+from chatlock.schema import messages, meta, threads
 
 
 @dataclass(frozen=True)
@@ -46,12 +58,16 @@ class Submitted:
     granted: Granted | None = None
 
 
+# a thread whose row a failover lost begins above every token that it can have given out
+_first_token = func.coalesce(select(meta.c.value).where(meta.c.name == "epoch").scalar_subquery(), 0) * TOKENS_PER_EPOCH
 INIT = named(
     "thread.init",
     per_dialect(
         lambda insert: (
             insert(threads)
-            .values(tenant=b("tenant"), thread_id=b("thread"), agent=b("agent"), created_at=wall_ms())
+            .values(
+                tenant=b("tenant"), thread_id=b("thread"), agent=b("agent"), token=_first_token, created_at=wall_ms()
+            )
             .on_conflict_do_nothing()
         )
     ),

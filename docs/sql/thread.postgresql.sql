@@ -8,8 +8,10 @@ AND chatlock_threads.last_seq = :b_seq - 1
 RETURNING chatlock_threads.last_seq;
 
 -- thread.init
-INSERT INTO chatlock_threads (tenant, thread_id, agent, created_at)
-VALUES (:b_tenant::VARCHAR, :b_thread::VARCHAR, :b_agent::VARCHAR, (extract(epoch FROM clock_timestamp())*1000)::bigint)
+INSERT INTO chatlock_threads (tenant, thread_id, agent, token, created_at)
+VALUES (:b_tenant::VARCHAR, :b_thread::VARCHAR, :b_agent::VARCHAR, (coalesce((SELECT chatlock_meta.value
+FROM chatlock_meta
+WHERE chatlock_meta.name = 'epoch'), 0) * 1000000), (extract(epoch FROM clock_timestamp())*1000)::bigint)
 ON CONFLICT DO NOTHING;
 
 -- thread.lock

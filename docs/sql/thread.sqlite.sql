@@ -8,8 +8,10 @@ AND chatlock_threads.last_seq = :b_seq - 1
 RETURNING last_seq;
 
 -- thread.init
-INSERT INTO chatlock_threads (tenant, thread_id, agent, created_at)
-VALUES (:b_tenant, :b_thread, :b_agent, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
+INSERT INTO chatlock_threads (tenant, thread_id, agent, token, created_at)
+VALUES (:b_tenant, :b_thread, :b_agent, (coalesce((SELECT chatlock_meta.value
+FROM chatlock_meta
+WHERE chatlock_meta.name = 'epoch'), 0) * 1000000), CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
 ON CONFLICT DO NOTHING;
 
 -- thread.lock

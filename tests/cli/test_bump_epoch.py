@@ -14,11 +14,10 @@ from chatlock.ops import operate
 from chatlock.ops.audit import Act
 from chatlock.ops.base import Claim, lock
 from chatlock.ops.claim import Request, claim_for
-from chatlock.ops.epoch import TOKENS_PER_EPOCH
 from chatlock.ops.finish import Finish, finish
 from chatlock.ops.submit import Submission, submit
 from chatlock.ops.verify import verify
-from chatlock.protocol import Limits
+from chatlock.protocol import TOKENS_PER_EPOCH, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -193,3 +192,14 @@ def test_a_bump_that_was_cut_short_is_run_again(
 def assert_sound(executor: Executor) -> None:
     verified = executor.snapshot("verify", lambda conn: verify(conn, None))
     assert verified.ok, verified
+
+
+def test_a_thread_whose_row_was_lost_begins_above_what_it_gave_out(database: Database, executor: Executor) -> None:
+    key = Key("t", "lost")
+    before = send(executor, key, claim=True)
+    connection = database.connect()
+    for table in ("chatlock_threads", "chatlock_messages", "chatlock_turns"):
+        connection.execute(f"DELETE FROM {table}")
+    bump(executor)
+    after = send(executor, key, claim=True)
+    assert before and after and after.token > before.token

@@ -1,0 +1,1 @@
+"""Measurements: ratios against peers and the raw statements in one run, and counts."""

@@ -1,0 +1,205 @@
+"""make bench-quick: one hot thread, 1,000 waiting callers, and peak turns per second beside the raw statements.
+
+    python -m bench.quick [--db sqlite|postgres] [--seconds 3]
+
+Each scenario prints what it counted.  Speed is given as a ratio of the raw statements in the same run: this machine's
+own speed drifts, the ratio does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from chatlock import AsyncChatlock, Chatlock
+from chatlock.dialects import make_engine
+from chatlock.inputs import Key, new_id, payload_json, reply_json
+from chatlock.ops import hot
+from chatlock.ops.claim import Request
+from chatlock.ops.finish import Finish
+from chatlock.ops.submit import Submission
+from chatlock.protocol import Limits
+from tests.support.servers import PostgreSQL
+
+PAYLOAD = {"text": "hello there, this is a chat message of usual length"}
+QUEUED = 1_000
+WAITING = 1_000
+
+
+@contextmanager
+def database(kind: str) -> Iterator[str]:
+    """A fresh database of its own, with chatlock's tables."""
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="chatlock-bench-") as folder:
+            url = f"sqlite:///{Path(folder) / 'bench.db'}"
+            set_up(url)
+            yield url
+    else:
+        with PostgreSQL() as server:
+            set_up(server.url)
+            yield server.url
+
+
+def set_up(url: str) -> None:
+    """Creates the tables."""
+    with Chatlock(url, tenant="bench", poller=False) as chat:
+        chat.setup()
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which `share` of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def peak(url: str, seconds: float) -> None:
+    """Uncontended turns by one caller, in rounds that alternate with the same two raw statements."""
+    with Chatlock(url, tenant="bench", poller=False) as chat:
+        chat.handler()(lambda turn: "ok")
+        rounds, ratios, turns = 5, [], []
+        for _ in range(rounds):
+            through = rate(lambda n: chat.submit(f"t{n % 500}", PAYLOAD), seconds / rounds)
+            raw = rate(raw_turn(url), seconds / rounds)
+            turns.append(through)
+            ratios.append(through / raw)
+    print(
+        f"peak: {statistics.median(turns):.0f} turns/s by one caller, {statistics.median(ratios):.2f} x the raw "
+        f"statements ({min(ratios):.2f} to {max(ratios):.2f} in {rounds} rounds)",
+        flush=True,
+    )
+
+
+def rate(work: Any, seconds: float) -> float:
+    """Calls per second."""
+    end, count = time.perf_counter() + seconds, 0
+    start = time.perf_counter()
+    while time.perf_counter() < end:
+        work(count)
+        count += 1
+    return count / (time.perf_counter() - start)
+
+
+def raw_turn(url: str) -> Any:
+    """The two hot statements on a bare driver connection."""
+    engine = make_engine(url, pool_size=1)
+    connection: Any = engine.raw_connection().driver_connection
+    cursor, sqlite = connection.cursor(), engine.dialect.name == "sqlite"
+    payload, digest = payload_json(PAYLOAD)
+    reply = reply_json("ok")
+
+    def turn(number: int) -> None:
+        key = Key("bench", f"t{number % 500}")
+        request = Request(new_id(), "raw", 10_000, 600_000, Limits())
+        if sqlite:
+            cursor.execute("BEGIN IMMEDIATE")
+        stored = hot.hot_submit(cursor, Submission(key, uuid.uuid4().hex, payload, digest, "default"), request, 60_000)
+        if sqlite:
+            cursor.execute("COMMIT")
+        if stored is None or stored.granted is None:
+            return
+        if sqlite:
+            cursor.execute("BEGIN IMMEDIATE")
+        hot.hot_finish(cursor, Finish(stored.granted.claim, stored.seq or 0, 1, reply))
+        if sqlite:
+            cursor.execute("COMMIT")
+
+    return turn
+
+
+def hot_thread(url: str, seconds: float) -> None:
+    """Turns on other threads, without and with one thread that has 1,000 messages queued behind a running turn."""
+    with Chatlock(url, tenant="bench", poller=True) as chat:
+        entered, gate = threading.Event(), threading.Event()
+        chat.handler("held")(lambda turn: entered.set() or (gate.wait() and "held"))
+        chat.handler()(lambda turn: "ok")
+        before = latencies(chat, seconds)
+        holder = threading.Thread(target=lambda: chat.submit("hot", PAYLOAD, agent="held"), daemon=True)
+        holder.start()
+        entered.wait()
+        for _ in range(QUEUED):
+            chat.submit("hot", PAYLOAD, agent="held", wait_ms=0)
+        during = latencies(chat, seconds)
+        gate.set()
+        holder.join()
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        ratio = percentile(during, share) / percentile(before, share)
+        print(
+            f"hot thread: {name} of other threads' turns {ratio:.2f} x with {QUEUED} messages queued on one", flush=True
+        )
+
+
+def latencies(chat: Chatlock, seconds: float) -> list[float]:
+    """Seconds per uncontended turn."""
+    found, end, number = [], time.perf_counter() + seconds, 0
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        chat.submit(f"cold{number % 100}", PAYLOAD)
+        found.append(time.perf_counter() - start)
+        number += 1
+    return found
+
+
+async def waiting(url: str, seconds: float) -> None:
+    """1,000 messages and 1,000 callers waiting behind one running turn: connections, OS threads, CPU."""
+    process = psutil.Process(os.getpid())
+    async with AsyncChatlock(url, tenant="bench", poller=True) as chat:
+        entered, gate = asyncio.Event(), asyncio.Event()
+
+        @chat.handler()
+        async def held(turn: Any) -> str:
+            entered.set()
+            await gate.wait()
+            return "ok"
+
+        holder = asyncio.create_task(chat.submit("busy", PAYLOAD))
+        await entered.wait()
+        idle = await cpu_share(process, seconds)
+        callers = [asyncio.create_task(chat.submit("busy", PAYLOAD, wait_ms=600_000)) for _ in range(WAITING)]
+        await asyncio.sleep(3)
+        before = process.num_threads(), len(process.net_connections())
+        share = await cpu_share(process, seconds)
+        after = process.num_threads(), len(process.net_connections())
+        gate.set()
+        told = await asyncio.gather(holder, *callers)
+    print(
+        f"waiting: {WAITING} callers behind one turn: {after[0]} OS threads and {after[1]} sockets in all "
+        f"(no more than {before[0]} and {before[1]} before), {share - idle:+.1%} of a core over idle; "
+        f"{len(told)} told",
+        flush=True,
+    )
+
+
+async def cpu_share(process: psutil.Process, seconds: float) -> float:
+    """This process's share of one core over some seconds."""
+    start, used = time.perf_counter(), sum(process.cpu_times()[:2])
+    await asyncio.sleep(seconds)
+    return (sum(process.cpu_times()[:2]) - used) / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Runs the scenarios on one database."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--db", choices=("sqlite", "postgres"), default="postgres")
+    options.add_argument("--seconds", type=float, default=3.0)
+    chosen = options.parse_args()
+    with database(chosen.db) as url:
+        print(f"{chosen.db}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+        peak(url, chosen.seconds)
+        hot_thread(url, chosen.seconds)
+        asyncio.run(waiting(url, chosen.seconds))
+
+
+if __name__ == "__main__":
+    main()
