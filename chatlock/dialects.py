@@ -35,6 +35,8 @@ PG_SESSION = (
     "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'"
 )
 
+PG_PATIENCE = {"connect_timeout": 5, "tcp_user_timeout": 15_000}
+
 WALL_PG = "(extract(epoch FROM clock_timestamp())*1000)::bigint"
 STABLE_PG = "(extract(epoch FROM statement_timestamp())*1000)::bigint"
 CLOCK_SQLITE = "CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)"  # unixepoch('subsec') needs 3.42
@@ -117,25 +119,30 @@ class Fault(StrEnum):
 
     RETRY = "retry"
     DISCONNECT = "disconnect"
+    CANNOT_OPEN = "cannot_open"
+    NOT_A_DATABASE = "not_a_database"
+    DISK = "disk"
     FULL = "full"
     READ_ONLY = "read_only"
     NO_SCHEMA = "no_schema"
     CONSTRAINT = "constraint"
     STALE_SNAPSHOT = "stale_snapshot"
+    FAILED_TRANSACTION = "failed_transaction"
     OTHER = "other"
 
 
 _PG_FAULTS = {
-    "40001": Fault.RETRY, "40P01": Fault.RETRY, "55P03": Fault.RETRY,
-    "53100": Fault.FULL, "53200": Fault.FULL, "25006": Fault.READ_ONLY, "42501": Fault.READ_ONLY,
+    "40001": Fault.RETRY, "40P01": Fault.RETRY, "55P03": Fault.RETRY, "25P02": Fault.FAILED_TRANSACTION,
+    "53100": Fault.FULL, "58030": Fault.DISK, "25006": Fault.READ_ONLY, "42501": Fault.READ_ONLY,
     "42P01": Fault.NO_SCHEMA, "3F000": Fault.NO_SCHEMA, "42703": Fault.NO_SCHEMA,
     "57P01": Fault.DISCONNECT, "57P02": Fault.DISCONNECT, "57P03": Fault.DISCONNECT, "25P03": Fault.DISCONNECT,
     "57P05": Fault.DISCONNECT, "53300": Fault.DISCONNECT,
 }  # fmt: skip
 _SQLITE_FAULTS = {
-    sqlite3.SQLITE_BUSY: Fault.RETRY, sqlite3.SQLITE_LOCKED: Fault.RETRY, sqlite3.SQLITE_FULL: Fault.FULL,
-    sqlite3.SQLITE_READONLY: Fault.READ_ONLY, sqlite3.SQLITE_PERM: Fault.READ_ONLY,
-    sqlite3.SQLITE_CANTOPEN: Fault.DISCONNECT, sqlite3.SQLITE_IOERR: Fault.DISCONNECT,
+    sqlite3.SQLITE_BUSY: Fault.RETRY, sqlite3.SQLITE_LOCKED: Fault.RETRY, sqlite3.SQLITE_PROTOCOL: Fault.RETRY,
+    sqlite3.SQLITE_FULL: Fault.FULL, sqlite3.SQLITE_READONLY: Fault.READ_ONLY, sqlite3.SQLITE_PERM: Fault.READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: Fault.CANNOT_OPEN, sqlite3.SQLITE_NOTADB: Fault.NOT_A_DATABASE,
+    sqlite3.SQLITE_CORRUPT: Fault.NOT_A_DATABASE, sqlite3.SQLITE_IOERR: Fault.DISK,
     sqlite3.SQLITE_CONSTRAINT: Fault.CONSTRAINT,
 }  # fmt: skip
 
@@ -164,17 +171,14 @@ def fault_of(error: BaseException) -> Fault:
 
 def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
     """The sync URL behind what the caller gave; InvalidInput for a database that chatlock cannot stand on."""
-    if not isinstance(source, str | URL):
-        url = source.url
-    else:
-        try:
-            url = make_url(source)
-        except (ArgumentError, ValueError):  # a port that is no number may be part of a password
-            raise InvalidInput(
-                "bad_url", "the database URL cannot be parsed; its form is dialect://user@host/name"
-            ) from None
+    try:
+        url = make_url(source) if isinstance(source, str | URL) else source.url
+    except (ArgumentError, ValueError, AttributeError):  # a port that is no number may be part of a password
+        raise InvalidInput(
+            "bad_url", "the database URL cannot be parsed; its form is dialect://user@host/name"
+        ) from None
     backend = url.get_backend_name()
-    if backend == "postgresql":
+    if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise InvalidInput("bad_url", f"chatlock runs on postgresql and sqlite, not on {backend!r}")
@@ -199,7 +203,7 @@ def make_engine(
     if pooled:
         arguments = {"poolclass": QueuePool, "pool_size": pool_size, "max_overflow": 0, "pool_timeout": 60}
     connect_args: dict[str, Any] = (
-        {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else {}
+        {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else _pg_patience(url)
     )
     if pooler == "transaction":
         connect_args["prepare_threshold"] = None
@@ -221,7 +225,20 @@ def make_engine(
     return engine
 
 
+def _pg_patience(url: URL) -> dict[str, Any]:
+    """A server that does not answer is given up within seconds, unless the URL says otherwise."""
+    return {name: value for name, value in PG_PATIENCE.items() if name not in url.query}
+
+
 def _open_sqlite(connection: Any, record: Any) -> None:
+    try:
+        _switch_to_wal(connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _switch_to_wal(connection: Any) -> None:
     if sqlite3.sqlite_version_info < SQLITE_LEAST:
         raise StoreUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: chatlock needs 3.35 or newer")
     cursor = connection.cursor()

@@ -12,9 +12,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Engine
@@ -23,9 +22,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from chatlock import migrations
-from chatlock.dialects import BEGIN, BEGIN_SNAPSHOT, Fault, fault_of, make_engine
-from chatlock.errors import ChatlockError, Closed, SchemaMismatch, StoreFull, StoreReadOnly, StoreUnavailable
+from chatlock.dialects import BEGIN, BEGIN_SNAPSHOT, Fault, checked_url, fault_of, make_engine
+from chatlock.errors import ChatlockError, Closed, StoreUnavailable
+from chatlock.faults import typed_error
 from chatlock.ops.hot import NotAsHeld
+from chatlock.turnstile import Gate, Turnstile
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -35,47 +36,8 @@ T = TypeVar("T")
 BUSY_S = 30.0
 RECONNECTS_MAX = 5
 CONFLICTS_MAX = 8
-
-
-class Turnstile:
-    """A lock that serves in order of arrival: SQLite has one writer, and none of a process's threads may starve."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[threading.Event] = deque()
-        self._taken = False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._taken:
-                self._taken = True
-                return
-            mine = threading.Event()
-            self._waiting.append(mine)
-        try:
-            mine.wait()
-        except BaseException:
-            with self._lock:
-                if mine in self._waiting:
-                    self._waiting.remove(mine)
-                    raise
-            self.__exit__()
-            raise
-
-    def __exit__(self, *exc: object) -> None:
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
-                self._taken = False
-
-
-class _Open:
-    """Context that lets everyone in: PostgreSQL serializes by row."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exc: object) -> None: ...
+CLOSE_S = 10.0
+FORK_S = 5.0
 
 
 class _Attempt:
@@ -92,7 +54,8 @@ class Executor:
     """One database, a pool of its own, bound to its process: a forked child starts with a fresh one."""
 
     def __init__(self, source: str | URL | Engine | AsyncEngine, *, pool_size: int, pooler: str | None) -> None:
-        self._source, self._pool_size, self._pooler = source, pool_size, pooler
+        self._url, self._pool_size, self._pooler = checked_url(source), pool_size, pooler
+        self._sqlite = self._url.get_backend_name() == "sqlite"
         self.points: Callable[[str], None] | None = None
         self.closed = False
         self._reset()
@@ -102,10 +65,24 @@ class Executor:
         self._opening = threading.Lock()
         self._engine: Engine | None = None
         self._beat_engine: Engine | None = None
-        self._writer: Any = _Open()
+        self._checked = False
+        self._turnstile = Turnstile()
+        self._gate = Gate()
 
-    def after_fork(self) -> None:
-        """In a forked child: forget the parent's connections without closing them, and every lock it may hold."""
+    def before_fork(self) -> None:
+        """SQLite's locks belong to the process: what it has open at a fork would be unlocked, unseen, in the child."""
+        if self._sqlite:
+            self._gate.hold()
+            self._gate.wait_empty(FORK_S)
+            self._forget_connections()
+
+    def after_fork_in_parent(self) -> None:
+        """Goes on, with new connections where the old ones had to be closed."""
+        if self._sqlite:
+            self._gate.let_go()
+
+    def after_fork_in_child(self) -> None:
+        """Forgets the parent's connections without closing them, and every lock it may hold."""
         _abandoned.extend(self._engines())
         self._reset()
 
@@ -115,19 +92,37 @@ class Executor:
     @property
     def engine(self) -> Engine:
         """The engine, opened and its schema checked at first use."""
+        engine = self._engine
+        return engine if engine is not None and self._checked else self._open()
+
+    def _open(self) -> Engine:
+        with self._opening:
+            self._refuse_if_closed()
+            if self._engine is None:
+                self._engine = self._make(self._pool_size)
+            engine = self._engine
+        self._retried(lambda attempt: self._check(engine))  # outside the lock: a server that is away delays all alike
+        self._checked = True
+        return engine
+
+    def _refuse_if_closed(self) -> None:
         if self.closed:
             raise Closed
-        engine = self._engine
-        return engine if engine is not None else self._open()
+
+    def _make(self, pool_size: int) -> Engine:
+        return make_engine(self._url, pool_size=pool_size, pooler=self._pooler)
+
+    def _check(self, engine: Engine) -> None:
+        with self._connected(engine) as conn:
+            migrations.check(conn)
 
     def set_up(self, upgrade: Callable[[Connection], None]) -> None:
         """Brings the tables up to date on a connection of its own, before the schema is looked at."""
-        if self.closed:
-            raise Closed
-        engine = make_engine(self._source, pool_size=1, pooler=self._pooler)
+        self._refuse_if_closed()
+        engine = self._make(1)
 
         def once(attempt: _Attempt) -> None:
-            with engine.connect() as conn:
+            with self._connected(engine) as conn:
                 upgrade(conn)
 
         try:
@@ -135,33 +130,18 @@ class Executor:
         finally:
             engine.dispose()
 
-    def _make(self, pool_size: int) -> Engine:
-        engine = make_engine(self._source, pool_size=pool_size, pooler=self._pooler)
-        self._writer = Turnstile() if engine.dialect.name == "sqlite" else _Open()
-        return engine
-
-    def _open(self) -> Engine:
-        with self._opening:
-            if self._engine is None:
-                engine = self._make(self._pool_size)
-                try:
-                    self._retried(lambda attempt: self._check(engine))
-                except BaseException:
-                    engine.dispose()
-                    raise
-                self._engine = engine
-            return self._engine
-
-    def _check(self, engine: Engine) -> None:
-        with engine.connect() as conn:
-            migrations.check(conn)
-
-    def close(self) -> None:
-        """Closes the pool.  Later calls raise Closed."""
-        self.closed = True
-        for engine in self._engines():
-            engine.dispose()
-        self._engine = self._beat_engine = None
+    def close(self, last: Callable[[], object] = lambda: None) -> None:
+        """Refuses new operations, waits for those under way, lets the caller do a last thing, and closes the pool."""
+        self._gate.close()
+        self._gate.wait_empty(CLOSE_S)
+        try:
+            last()
+        finally:
+            with self._opening:
+                self.closed = True
+                engines, self._engine, self._beat_engine = self._engines(), None, None
+            for engine in engines:
+                engine.dispose()
 
     # -- the ways to run ---------------------------------------------------------------------------------------------
     def transaction(self, name: str, op: Callable[[Connection], T]) -> T:
@@ -169,17 +149,14 @@ class Executor:
         engine = self.engine
 
         def once(attempt: _Attempt) -> T:
-            with self._writer, engine.connect() as conn:
+            with self._writing(), self._connected(engine) as conn:
                 self._point(f"{name}.begin")
-                conn.exec_driver_sql(BEGIN[conn.dialect.name])
-                try:
+                with _rolled_back(conn.exec_driver_sql):
+                    conn.exec_driver_sql(BEGIN[conn.dialect.name])
                     result = op(conn)
                     self._point(f"{name}.commit")
                     attempt.committing = True
                     conn.exec_driver_sql("COMMIT")
-                except BaseException:
-                    _roll_back(conn)
-                    raise
                 return result
 
         return self._retried(once)
@@ -190,25 +167,21 @@ class Executor:
         Under a schedule PostgreSQL's statement gets an explicit transaction, so that its commit can be held too.
         """
         engine = self.engine
-        explicit = self.points is not None or engine.dialect.name == "sqlite"
+        explicit = self.points is not None or self._sqlite
 
         def once(attempt: _Attempt) -> T | None:
-            with self._writer, _raw(engine) as connection:
+            with self._writing(), self._connected_raw(engine) as connection:
                 cursor = connection.cursor()
                 self._point(f"{name}.begin")
                 if not explicit:
                     attempt.committing = True
                     return op(cursor)
-                cursor.execute(BEGIN[engine.dialect.name])
-                try:
+                with _rolled_back(cursor.execute):
+                    cursor.execute(BEGIN[engine.dialect.name])
                     result = op(cursor)
                     self._point(f"{name}.commit")
                     attempt.committing = True
                     cursor.execute("COMMIT")
-                except BaseException:
-                    if connection.driver_connection.in_transaction if engine.dialect.name == "sqlite" else True:
-                        cursor.execute("ROLLBACK")
-                    raise
                 return result
 
         try:
@@ -218,25 +191,21 @@ class Executor:
 
     def read(self, name: str, op: Callable[[Connection], T]) -> T:
         """`op` in autocommit, one statement at a time: reads, and single conditional updates such as a heartbeat."""
-        engine = self.engine
-
-        def once(attempt: _Attempt) -> T:
-            with engine.connect() as conn:
-                self._point(f"{name}.begin")
-                return op(conn)
-
-        return self._retried(once)
+        return self._read(self.engine, name, op)
 
     def beat(self, op: Callable[[Connection], T]) -> T:
         """`op` in autocommit on the heartbeat's own connection, which no load on the pool can keep from it."""
         with self._opening:
+            self._refuse_if_closed()
             if self._beat_engine is None:
-                self._beat_engine = make_engine(self._source, pool_size=1, pooler=self._pooler)
+                self._beat_engine = self._make(1)
             engine = self._beat_engine
+        return self._read(engine, "heartbeat", op)
 
+    def _read(self, engine: Engine, name: str, op: Callable[[Connection], T]) -> T:
         def once(attempt: _Attempt) -> T:
-            with engine.connect() as conn:
-                self._point("heartbeat.begin")
+            with self._connected(engine) as conn:
+                self._point(f"{name}.begin")
                 return op(conn)
 
         return self._retried(once)
@@ -246,15 +215,40 @@ class Executor:
         engine = self.engine
 
         def once(attempt: _Attempt) -> T:
-            with engine.connect() as conn:
+            with self._connected(engine) as conn:
                 self._point(f"{name}.begin")
-                conn.exec_driver_sql(BEGIN_SNAPSHOT[conn.dialect.name])
-                try:
-                    return op(conn)
-                finally:
-                    _roll_back(conn)
+                with _rolled_back(conn.exec_driver_sql):
+                    conn.exec_driver_sql(BEGIN_SNAPSHOT[conn.dialect.name])
+                    result = op(conn)
+                    conn.exec_driver_sql("ROLLBACK")
+                return result
 
         return self._retried(once)
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return self._turnstile.ticket() if self._sqlite else nullcontext()
+
+    @contextmanager
+    def _connected(self, engine: Engine) -> Iterator[Connection]:
+        """A pooled connection.  One that cannot be handed on (in a transaction, broken, closed) is thrown away."""
+        with self._gate, engine.connect() as conn:
+            try:
+                yield conn
+            finally:
+                if self.closed or not (conn.invalidated or _at_rest(conn.connection.driver_connection)):
+                    conn.invalidate()
+
+    @contextmanager
+    def _connected_raw(self, engine: Engine) -> Iterator[Any]:
+        """As _connected, without SQLAlchemy's Connection around it."""
+        with self._gate:
+            connection = engine.raw_connection()
+            try:
+                yield connection
+            finally:
+                if self.closed or not _at_rest(connection.driver_connection):
+                    connection.invalidate()
+                connection.close()
 
     # -- errors and retries ------------------------------------------------------------------------------------------
     def _point(self, name: str) -> None:
@@ -265,7 +259,7 @@ class Executor:
     def _retried(self, once: Callable[[_Attempt], T]) -> T:
         reconnects = conflicts = 0
         commit_unknown = False
-        deadline = time.monotonic() + BUSY_S
+        busy_until: float | None = None
         while True:
             attempt = _Attempt()
             try:
@@ -278,11 +272,11 @@ class Executor:
                 fault = fault_of(error)
                 if fault is Fault.OTHER and not _is_driver_error(error):
                     raise
-                commit_unknown = commit_unknown or (attempt.committing and fault is Fault.DISCONNECT)
+                commit_unknown = commit_unknown or (attempt.committing and fault in (Fault.DISCONNECT, Fault.DISK))
                 again = False
-                if fault is Fault.RETRY and _is_sqlite(error):
-                    again = time.monotonic() < deadline
-                    pause = random.uniform(0.0005, 0.006)
+                if fault is Fault.RETRY and self._sqlite:
+                    busy_until = time.monotonic() + BUSY_S if busy_until is None else busy_until
+                    again, pause = time.monotonic() < busy_until, random.uniform(0.0005, 0.006)
                 elif fault is Fault.RETRY:
                     conflicts += 1
                     again, pause = conflicts <= CONFLICTS_MAX, random.uniform(0.001, 0.02) * conflicts
@@ -290,17 +284,13 @@ class Executor:
                     reconnects += 1
                     again, pause = reconnects <= RECONNECTS_MAX, random.uniform(0.5, 1.0) * 0.1 * 2**reconnects
                     self._forget_connections()
-                if not again or self.closed:
-                    raise _translated(error, fault, commit_unknown) from None
-            time.sleep(pause)
+                if not again:
+                    raise typed_error(error, fault, commit_unknown=commit_unknown) from None
+            self._gate.sleep(pause)
 
     def _forget_connections(self) -> None:
         for engine in self._engines():
             engine.dispose()
-
-
-def _is_sqlite(error: Exception) -> bool:
-    return isinstance(getattr(error, "orig", error), sqlite3.Error)
 
 
 def _is_driver_error(error: BaseException) -> bool:
@@ -308,55 +298,34 @@ def _is_driver_error(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) or module in ("sqlite3", "psycopg")
 
 
-def _translated(error: Exception, fault: Fault, commit_unknown: bool) -> ChatlockError:
-    """The typed error, without SQL, parameters or DSN."""
-    if fault is Fault.NO_SCHEMA:
-        return SchemaMismatch("chatlock's tables are missing or old; run `chatlock db upgrade`, or call setup()")
-    if fault is Fault.FULL:
-        return StoreFull("the database's disk or quota is full; nothing was written; free space and try again")
-    if fault is Fault.READ_ONLY:
-        return StoreReadOnly(
-            "the database cannot be written; check the permissions of its file and folder, or of the role"
-        )
-    if fault is Fault.RETRY:
-        return StoreUnavailable("the database stayed locked by another writer for too long; nothing was written")
-    if fault is Fault.DISCONNECT:
-        return StoreUnavailable(
-            "the database cannot be reached; check that it runs and that the URL is right",
-            commit_unknown=commit_unknown,
-        )
-    orig = getattr(error, "orig", None) or error
-    code = getattr(orig, "sqlstate", None) or getattr(orig, "sqlite_errorname", None) or type(orig).__name__
-    return StoreUnavailable(f"the database refused the operation ({code}); nothing was written")
-
-
-def _roll_back(conn: Connection) -> None:
-    """Ends the transaction; a connection that cannot even do that is thrown away."""
-    try:
-        driver: Any = conn.connection.driver_connection
-        if conn.dialect.name != "sqlite" or driver.in_transaction:
-            conn.exec_driver_sql("ROLLBACK")
-    except Exception:  # noqa: BLE001  whatever it was, the connection is not used again
-        conn.invalidate()
+def _at_rest(driver: Any) -> bool:
+    """Whether a driver's connection is usable and in no transaction, asked of the driver alone."""
+    if isinstance(driver, sqlite3.Connection):
+        return not driver.in_transaction
+    return driver is not None and int(driver.pgconn.transaction_status) == 0
 
 
 @contextmanager
-def _raw(engine: Engine) -> Iterator[Any]:
-    """A pooled driver connection; thrown away if an error leaves it unusable."""
-    connection = engine.raw_connection()
+def _rolled_back(execute: Callable[[str], object]) -> Iterator[None]:
+    """What fails inside is rolled back; where even that fails, the connection is not at rest, and is thrown away."""
     try:
-        yield connection
-    except BaseException as error:
-        if fault_of(error) is Fault.DISCONNECT:
-            connection.invalidate()
+        yield
+    except BaseException:
+        with suppress(Exception):  # SQLite has ended the transaction itself where the disk was full
+            execute("ROLLBACK")
         raise
-    finally:
-        connection.close()
 
 
-def _after_fork_in_child() -> None:
-    for executor in list(_executors):
-        executor.after_fork()
+def _each(call: Callable[[Executor], None]) -> Callable[[], None]:
+    def every() -> None:
+        for executor in list(_executors):
+            call(executor)
+
+    return every
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=_each(Executor.before_fork),
+    after_in_parent=_each(Executor.after_fork_in_parent),
+    after_in_child=_each(Executor.after_fork_in_child),
+)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 LAYERS = (
     ("protocol", "errors", "inputs", "settings"),
-    ("schema", "dialects", "migrations"),
+    ("schema", "dialects", "faults", "migrations"),
     ("ops",),
-    ("executor", "io", "caller", "store", "heart", "wake", "window"),
+    ("turnstile", "executor", "io", "caller", "store", "heart", "wake", "window"),
     ("turn_core", "turn", "handlers", "flows", "admin", "sweep", "polling", "epoch"),
     ("writes",),
     ("client_base", "client", "async_client"),

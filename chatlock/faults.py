@@ -1,0 +1,51 @@
+"""The typed error for each fault of a database: it names the remedy, and holds no SQL, parameter or URL."""
+
+from __future__ import annotations
+
+from chatlock.dialects import Fault
+from chatlock.errors import ChatlockError, SchemaMismatch, StoreFull, StoreReadOnly, StoreUnavailable
+
+REMEDIES: dict[Fault, tuple[type[ChatlockError], str]] = {
+    Fault.NO_SCHEMA: (
+        SchemaMismatch,
+        "chatlock's tables are missing or old; run `chatlock db upgrade`, or call setup()",
+    ),
+    Fault.FULL: (
+        StoreFull,
+        "the database's disk or quota is full; nothing was written; free space and try again",
+    ),
+    Fault.READ_ONLY: (
+        StoreReadOnly,
+        "the database cannot be written; check the permissions of its file and folder, or of the role",
+    ),
+    Fault.RETRY: (
+        StoreUnavailable,
+        "the database stayed locked by another writer for too long; nothing was written; end that writer, or try again",
+    ),
+    Fault.DISCONNECT: (
+        StoreUnavailable,
+        "the database cannot be reached; check that it runs, and the host, port, user, password and name in its URL",
+    ),
+    Fault.CANNOT_OPEN: (
+        StoreUnavailable,
+        "the database file cannot be opened; check that its folder exists and may be read and written",
+    ),
+    Fault.NOT_A_DATABASE: (
+        StoreUnavailable,
+        "the file is not a SQLite database, or it is damaged; check the path in the URL, or restore a backup",
+    ),
+    Fault.DISK: (
+        StoreUnavailable,
+        "the disk under the database reported an error; check the disk, then try again",
+    ),
+}
+
+
+def typed_error(error: BaseException, fault: Fault, *, commit_unknown: bool = False) -> ChatlockError:
+    """What a caller is told of a driver's error."""
+    if fault in REMEDIES:
+        kind, text = REMEDIES[fault]
+        return kind(text, commit_unknown=commit_unknown) if issubclass(kind, StoreUnavailable) else kind(text)
+    orig = getattr(error, "orig", None) or error
+    code = getattr(orig, "sqlstate", None) or getattr(orig, "sqlite_errorname", None) or type(orig).__name__
+    return StoreUnavailable(f"the database refused the operation ({code}); nothing was written")
