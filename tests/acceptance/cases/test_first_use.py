@@ -252,18 +252,22 @@ UNRELATED = ("priority = priority + 1", "created_at = created_at + 1", "beat = b
 
 
 class Conflicts:
-    """A background writer: it bumps an unrelated column at a point of the product, which loses `times` times."""
+    """A background writer: before each attempt of the product it bumps an unrelated column, and the attempt loses."""
 
-    def __init__(self, database: Database, times: int) -> None:
+    def __init__(self, database: Database, points: Points, times: int) -> None:
         self.lost, self._database, self._times = 0, database, times
+        points.on("submit_hot.begin", self._bump)
+        points.on("submit_hot.commit", self._lose)
 
-    def lose(self) -> None:
-        """Raises what the database says to the loser of a conflict."""
+    def _bump(self) -> None:
         column = UNRELATED[self.lost % len(UNRELATED)]
+        rows(self._database, f"UPDATE chatlock_threads SET {column} WHERE status = 'idle'")
+
+    def _lose(self) -> None:
+        """Raises what the database says to the loser of a conflict."""
         if self.lost < self._times:
             self.lost += 1
-            if self._database.kind == "postgresql":  # SQLite's file is locked by the product here
-                rows(self._database, f"UPDATE chatlock_threads SET {column} WHERE thread_id = 'other'")
+            if self._database.kind == "postgresql":
                 raise psycopg.errors.SerializationFailure("forced by the test")
             busy = sqlite3.OperationalError("forced by the test")
             busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
@@ -278,8 +282,7 @@ def test_message_survives_every_conflict_that_it_loses(
     """B03: a first message, and a later one, that lose k times are still stored once and answered."""
     chat = serving(database)
     callers.ask(chat, "known", "before")
-    conflicts = Conflicts(database, times)
-    Points(chat).on("submit_hot.commit", conflicts.lose)
+    conflicts = Conflicts(database, Points(chat), times)
     assert isinstance(callers.ask(chat, thread, "hello"), Answered)
     assert conflicts.lost == times
     assert_invariants(database, chat, told=callers.told)
@@ -292,10 +295,10 @@ def test_control_without_retries_the_message_is_dropped(
     monkeypatch.setattr(executor, "CONFLICTS_MAX", 0)
     monkeypatch.setattr(executor, "BUSY_S", -1.0)
     chat = serving(database)
-    Points(chat).on("submit_hot.commit", Conflicts(database, 1).lose)
+    Conflicts(database, Points(chat), 1)
     with pytest.raises(StoreUnavailable):
         callers.ask(chat, "new", "hello")
-    assert not rows(database, "SELECT 1 FROM chatlock_messages")
+    assert not message_rows(database, "new")
 
 
 @pytest.mark.parametrize("column", UNRELATED)
