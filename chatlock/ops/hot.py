@@ -18,10 +18,12 @@ from chatlock.ops.base import Claim, Message, named
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished
 from chatlock.ops.submit import Submission, Submitted, submission_values
-from chatlock.protocol import POLICIES, Parked, Queued, Status
+from chatlock.protocol import POLICIES, TOKENS_PER_EPOCH, Parked, Queued, Status
 
+FIRST_TOKEN = f"COALESCE((SELECT value FROM chatlock_meta WHERE name='epoch'), 0) * {TOKENS_PER_EPOCH}"
 INIT_POSTGRESQL = f"""
-INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES (%(tenant)s, %(thread)s, %(agent)s, {WALL_PG})
+INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
+VALUES (%(tenant)s, %(thread)s, %(agent)s, {FIRST_TOKEN}, {WALL_PG})
 ON CONFLICT DO NOTHING"""
 
 # every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  No row: no such thread, or
@@ -105,7 +107,8 @@ SELECT u.last_seq, 1/((SELECT count(*) FROM m)=%(held)s)::int, 1/((SELECT count(
 """
 
 _INIT = f"""
-INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES(:tenant, :thread, :agent, {CLOCK_SQLITE})"""
+INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
+VALUES(:tenant, :thread, :agent, {FIRST_TOKEN}, {CLOCK_SQLITE})"""
 _READ = f"""
 SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, {CLOCK_SQLITE}
   FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread"""

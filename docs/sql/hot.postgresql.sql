@@ -24,7 +24,8 @@ d AS (
 SELECT u.last_seq, 1/((SELECT count(*) FROM m)=%(held)s)::int, 1/((SELECT count(*) FROM r)=1)::int FROM l, u;
 
 -- hot.init
-INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES (%(tenant)s, %(thread)s, %(agent)s, (extract(epoch FROM clock_timestamp())*1000)::bigint)
+INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
+VALUES (%(tenant)s, %(thread)s, %(agent)s, COALESCE((SELECT value FROM chatlock_meta WHERE name='epoch'), 0) * 1000000, (extract(epoch FROM clock_timestamp())*1000)::bigint)
 ON CONFLICT DO NOTHING;
 
 -- hot.submit

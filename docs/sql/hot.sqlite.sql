@@ -14,7 +14,8 @@ INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until) 
 ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0;
 
 -- hot.init
-INSERT INTO chatlock_threads(tenant, thread_id, agent, created_at) VALUES(:tenant, :thread, :agent, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER));
+INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
+VALUES(:tenant, :thread, :agent, COALESCE((SELECT value FROM chatlock_meta WHERE name='epoch'), 0) * 1000000, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER));
 
 -- hot.submit
 SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)

@@ -73,6 +73,23 @@ AND earlier.token = chatlock_intents.token
 AND earlier.name < chatlock_intents.name))) ORDER BY chatlock_intents.not_before, chatlock_intents.created_at
  LIMIT :b_limit;
 
+-- intents.ready_of_anyone
+SELECT chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.incarnation, chatlock_intents.token, chatlock_intents.name, chatlock_intents.lease_token
+FROM chatlock_intents
+WHERE (chatlock_intents.state = 'pending'
+AND chatlock_intents.not_before <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.state = 'leased'
+AND chatlock_intents.leased_until < (extract(epoch FROM statement_timestamp())*1000)::bigint)
+AND NOT (EXISTS (SELECT *
+FROM chatlock_intents AS earlier
+WHERE earlier.tenant = chatlock_intents.tenant
+AND earlier.thread_id = chatlock_intents.thread_id
+AND earlier.state IN ('pending', 'leased')
+AND (earlier.incarnation < chatlock_intents.incarnation OR earlier.incarnation = chatlock_intents.incarnation
+AND earlier.token < chatlock_intents.token OR earlier.incarnation = chatlock_intents.incarnation
+AND earlier.token = chatlock_intents.token
+AND earlier.name < chatlock_intents.name))) ORDER BY chatlock_intents.not_before, chatlock_intents.created_at
+ LIMIT :b_limit;
+
 -- intents.retry
 UPDATE chatlock_intents
 SET state='pending', leased_until=NULL, not_before=((extract(epoch FROM clock_timestamp())*1000)::bigint + :b_delay::BIGINT), error=:b_error::VARCHAR

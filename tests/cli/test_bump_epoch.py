@@ -18,6 +18,7 @@ from chatlock.ops.finish import Finish, finish
 from chatlock.ops.submit import Submission, submit
 from chatlock.ops.verify import verify
 from chatlock.protocol import TOKENS_PER_EPOCH, Limits
+from chatlock.store import submit_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,12 +195,22 @@ def assert_sound(executor: Executor) -> None:
     assert verified.ok, verified
 
 
-def test_a_thread_whose_row_was_lost_begins_above_what_it_gave_out(database: Database, executor: Executor) -> None:
+@pytest.mark.parametrize("hot", [True, False])
+def test_a_thread_whose_row_was_lost_begins_above_what_it_gave_out(
+    database: Database, executor: Executor, hot: bool
+) -> None:
     key = Key("t", "lost")
     before = send(executor, key, claim=True)
     connection = database.connect()
     for table in ("chatlock_threads", "chatlock_messages", "chatlock_turns"):
         connection.execute(f"DELETE FROM {table}")
     bump(executor)
-    after = send(executor, key, claim=True)
-    assert before and after and after.token > before.token
+    payload, payload_hash = payload_json("hello")
+    message = Submission(key, "again", payload, payload_hash, "default")
+    if hot:
+        done = submit_once(executor, message, request("c9"), LIMITS)
+    else:
+        done = executor.transaction("submit", lambda conn: submit(conn, message, request("c9"), LIMITS))
+    assert before
+    assert done.granted
+    assert done.granted.claim.token > before.token
