@@ -72,6 +72,7 @@ class _Actor:
     at: str | None = None
     passed: str | None = None
     refused: bool = False
+    refused_first: float = 0.0
     blocked: bool = False
     ended: bool = False
     owed: int = 0
@@ -196,6 +197,8 @@ class Schedule:
                 raise ScheduleFailed(f"actor {actor.name} is at {actor.at} and at {name} at once")
             # SQLite refuses BEGIN IMMEDIATE while another holds the write transaction; the executor then tries again
             again = name == actor.passed and not name.endswith(".commit")
+            if not again:
+                actor.refused_first = time.monotonic()
             actor.refused = again and any(other.inside for other in self._actors.values())
             actor.at, actor.blocked = name, False
             self._changed.notify_all()
@@ -255,12 +258,12 @@ class Schedule:
             with self._changed:
                 self._changed.wait_for(lambda: not self._moving(), LOOK_EVERY_S)
                 moving = self._moving()
-                refused = next((a for a in self._actors.values() if a.refused), None)
+                refused = [actor for actor in self._actors.values() if actor.refused]
                 inside = any(actor.inside for actor in self._actors.values())
             if not moving:
-                if refused is None or inside:
+                if inside or not refused:
                     return
-                self._let(refused)
+                self._let(min(refused, key=lambda actor: actor.refused_first))  # as PostgreSQL's queue: who came first
             elif self._all_blocked(moving):
                 return
             if time.monotonic() > deadline:

@@ -7,15 +7,18 @@ no heartbeat or poller interferes. Backoff is none, so that a drain needs no clo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
 
 from chatlock import Chatlock, Key
 from chatlock.inputs import new_id, payload_json, reply_json
 from chatlock.ops import unanswered
 from chatlock.ops.audit import Act
+from chatlock.ops.base import Claim
 from chatlock.ops.claim import Request
+from chatlock.ops.fetch import fetch
 from chatlock.ops.finish import Finish
-from chatlock.ops.operate import park
+from chatlock.ops.operate import delete, park
 from chatlock.ops.submit import Submission
 from chatlock.protocol import Limits
 from chatlock.schema import due, messages, threads, turns
@@ -23,9 +26,9 @@ from chatlock.store import finish_once, submit_once
 from chatlock.testing import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from chatlock.ops.base import Claim, Message
+    from chatlock.ops.base import Message
     from chatlock.ops.claim import Granted
     from chatlock.ops.submit import Submitted
     from tests.support.databases import Database
@@ -37,6 +40,7 @@ COPIED = {
     str(table.name): ", ".join(column.name for column in table.columns if column.name not in ("tenant", "thread_id"))
     for table in (threads, messages, turns, due)
 }
+APP_TABLE = "CREATE TABLE app_log(tenant text, thread_id text, token bigint, who text)"
 OF_THREAD = " WHERE tenant = ? AND thread_id = ?"
 
 
@@ -80,11 +84,16 @@ class Arena:
         self.home = self.clients[-1]._executor
         self.schedule = Schedule()
         self.connection = database.connect()
-        self._made: dict[str, Held] = {}
+        self.connection.execute(APP_TABLE)
+        self._made: dict[str, tuple[Held, dict[str, list[Any]]]] = {}
 
-    def __iter__(self) -> Iterator[Arena]:
-        with self.schedule.attached(*self.clients):
-            yield self
+    def __enter__(self) -> Self:
+        self._attached = self.schedule.attached(*self.clients)
+        self._attached.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._attached.__exit__(None, None, None)
         for client in self.clients:
             client.close()
 
@@ -111,18 +120,26 @@ class Arena:
         assert self.home.transaction("release", lambda c: unanswered.release(c, key, claim.claim_id))
 
     def build(self, scene: str, tenant: str, threads: Sequence[str]) -> dict[str, Held]:
-        """Fresh threads in the scene's state, copied row by row from the one in which it was made."""
+        """Fresh threads in the scene's state, each a copy of the rows of the one in which it was made."""
         if scene not in self._made:
-            self._made[scene] = SCENES[scene](self, Key(f"scene-{scene}", "original"))
-        made = self._made[scene]
-        names = " UNION ALL ".join(["SELECT CAST(? AS text) AS name"] * len(threads))
-        for table, columns in COPIED.items():
-            self.rows(
-                f"INSERT INTO {table}(tenant, thread_id, {columns})"
-                f" SELECT ?, new.name, {columns} FROM {table}, ({names}) AS new {OF_THREAD} RETURNING 1",
-                *(tenant, *threads, made.key.tenant, made.key.thread),
-            )
-        return {thread: replace(made, claim=replace(made.claim, key=Key(tenant, thread))) for thread in threads}
+            self._made[scene] = self._make(scene)
+        held, rows_of = self._made[scene]
+        for table, rows in rows_of.items():
+            copies = [(tenant, thread, *row) for thread in threads for row in rows]
+            if copies:
+                marks = ", ".join([f"({', '.join('?' * len(copies[0]))})"] * len(copies))
+                columns = f"{table}(tenant, thread_id, {COPIED[table]})"
+                self.rows(f"INSERT INTO {columns} VALUES {marks} RETURNING 1", *chain(*copies))
+        return {thread: replace(held, claim=replace(held.claim, key=Key(tenant, thread))) for thread in threads}
+
+    def _make(self, scene: str) -> tuple[Held, dict[str, list[Any]]]:
+        key = Key("scene", scene)
+        held = SCENES[scene](self, key)
+        of = (key.tenant, key.thread)
+        rows = {table: self.rows(f"SELECT {columns} FROM {table}{OF_THREAD}", *of) for table, columns in COPIED.items()}
+        for table in COPIED:  # no sweep is to find the original
+            self.rows(f"DELETE FROM {table}{OF_THREAD} RETURNING 1", *of)
+        return held, rows
 
 
 def _idle(arena: Arena, key: Key) -> Held:
@@ -170,6 +187,31 @@ def _parked(arena: Arena, key: Key) -> Held:
     return held
 
 
+def _absent(arena: Arena, key: Key) -> Held:
+    """No such thread, and a claim that nobody was granted."""
+    asked = request("scene")
+    claim = Claim(key, 1, 0, asked.claim_id, 0, AGENT, asked.lease_ms, asked.window_ms)
+    return Held(claim, ())
+
+
+def _deleted(arena: Arena, key: Key) -> Held:
+    """The thread was deleted under a turn, with m2 pending."""
+    held = _more(arena, key)
+    assert arena.home.transaction("delete", lambda c: delete(c, key, Act("delete", "scene", ""))).done
+    return held
+
+
+def _charged(arena: Arena, key: Key) -> Held:
+    """m1 and m2 wait; the turn that had both in hand failed once."""
+    held = _more(arena, key)
+    hand = arena.home.transaction("fetch", lambda c: fetch(c, held.claim, held.claim.from_seq, LIMITS))
+    failed = arena.home.transaction(
+        "fail", lambda c: unanswered.fail(c, held.claim, held=len(hand), error="broke", limits=LIMITS, jitter=1.0)
+    )
+    assert failed is not None
+    return Held(held.claim, hand)
+
+
 SCENES: dict[str, Callable[[Arena, Key], Held]] = {
     "idle": _idle,
     "running": _running,
@@ -177,4 +219,7 @@ SCENES: dict[str, Callable[[Arena, Key], Held]] = {
     "stale": _stale,
     "pending": _pending,
     "parked": _parked,
+    "absent": _absent,
+    "deleted": _deleted,
+    "charged": _charged,
 }

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chatlock import Key
+from chatlock import Cancelled, Key
 from chatlock.ops import fetch, operate, unanswered
 from chatlock.ops.audit import Act
 from chatlock.protocol import Event, Status, targets
 from chatlock.store import finish_once
 from tests.races.arena import AGENT, LIMITS, OF_THREAD, finish_of
-from tests.races.moves import LATE, MOVES, Actor
+from tests.races.moves import LATE, Actor, move_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,16 +21,29 @@ if TYPE_CHECKING:
     from tests.races.arena import Arena, Held
 
 TURN_STATE = {
-    Event.FINISH: "done",
-    Event.HAND_OFF: "done",
-    Event.FAIL: "failed",
-    Event.RELEASE: "released",
-    Event.RECLAIM: "reclaimed",
-    Event.FREE: "released",
+    Event.FINISH: ("done",),
+    Event.HAND_OFF: ("done",),
+    Event.FAIL: ("failed",),
+    Event.RELEASE: ("released",),
+    Event.RECLAIM: ("reclaimed",),
+    Event.FREE: ("released", "reclaimed"),
 }
 """What these events leave of the turn that the scene started."""
+OF_THE_HOLDER = {Event.FETCH, Event.HEARTBEAT, Event.FENCE, Event.FINISH, Event.HAND_OFF, Event.FAIL, Event.RELEASE}
+APP_MOVES = {"fenced_write", "finish_in_app"}
 SAFE_TO_REPEAT = {Event.FINISH, Event.FAIL, Event.PARK, Event.DELETE, Event.CANCEL}
 """Who asks for one of these again is told that it is done."""
+STATUS_IN = {
+    "absent": Status.ABSENT,
+    "idle": Status.IDLE,
+    "running": Status.RUNNING,
+    "more": Status.RUNNING,
+    "stale": Status.RUNNING,
+    "pending": Status.IDLE,
+    "charged": Status.IDLE,
+    "parked": Status.PARKED,
+    "deleted": Status.DELETED,
+}
 ROUNDS_MAX = 10
 OF_TENANT = " WHERE tenant = ?"
 
@@ -56,7 +69,7 @@ class Game:
 
     def told(self, actor: str) -> tuple[Event, ...]:
         """The events that the actor was told it had brought about."""
-        return MOVES[self.moves[actor]].done(self.played.value(actor))
+        return move_of(self.moves[actor]).done(self.played.value(actor))
 
     def grants(self) -> list[Granted]:
         """The claims that were granted, by whatever move."""
@@ -65,15 +78,16 @@ class Game:
         return [grant for grant in found if hasattr(grant, "claim")]
 
 
-def play(arena: Arena, held: Held, moves: Sequence[str], order: str, *, exact: bool = False) -> Game:
+def play(arena: Arena, scene: str, held: Held, moves: Sequence[str], order: str, *, exact: bool = False) -> Game:
     """Plays the moves (of actors A, B, ..) on one thread in the order, and judges what can be judged at once."""
     names = dict(zip("ABC", moves, strict=False))
     key = held.key
     for client, (name, made) in zip(arena.clients, names.items(), strict=False):
         actor = Actor(name, client._executor, held)
-        arena.schedule.actor(name, lambda made=made, actor=actor: MOVES[made].make(actor))
+        arena.schedule.actor(name, lambda made=made, actor=actor: move_of(made).make(actor))
     changes: list[Change] = []
     before = arena.thread(key)
+    assert before[0] == STATUS_IN[scene], f"the scene {scene} starts {before}"
 
     def watch(step: Step) -> None:
         nonlocal before
@@ -98,11 +112,15 @@ def judge_table(game: Game) -> None:
         moved = [change for change in mine if change.before != change.after]
         if not told:
             assert not moved, f"{actor} was refused, yet the thread changed: {moved}\n{game.played}"
-        elif not moved:
-            kept = any(status in _reached({status}, told) for status in _statuses_since(game, mine[-1]))
-            assert kept or _repeats(told, mine[-1], happened), f"{actor} was told {told}: {mine}\n{game.played}"
+        elif not moved and not _repeats(told, mine[-1], happened):
+            found = _found_since(game, mine[-1])
+            kept = [(status, token) for status, token in found if status in _reached({status}, told)]
+            assert kept, f"{actor} was told {told}, but found {found}\n{game.played}"
+            assert _held(game, told, {token for _, token in kept}), f"{actor} did {told} under {kept}\n{game.played}"
         for change in moved:
-            assert change.after[0] in _reached({change.before[0]}, told), f"no edge {told}: {change}\n{game.played}"
+            status, token = change.before
+            assert change.after[0] in _reached({status}, told), f"no edge {told}: {change}\n{game.played}"
+            assert _held(game, told, {token}), f"{actor} did {told} under {token}\n{game.played}"
         happened.update(told)
 
 
@@ -112,19 +130,23 @@ def _by_last_step(game: Game) -> list[str]:
     return sorted(game.moves, key=steps.index, reverse=True)
 
 
-def _statuses_since(game: Game, last: Change) -> set[str]:
-    """Where an operation that committed with `last` can have found the thread; a heartbeat may have waited after it."""
+def _found_since(game: Game, last: Change) -> set[tuple[str, int]]:
+    """What an operation that ended with `last` can have found of the thread; a heartbeat may have waited after it."""
     autocommit = not last.point.endswith(".commit")
     later = game.changes[game.changes.index(last) :] if autocommit else [last]
-    return {change.after[0] for change in later}
+    return {change.after for change in later}
 
 
 def _repeats(told: tuple[Event, ...], last: Change, happened: set[Event]) -> bool:
     """Whether the operation found that what it asks for is done."""
     done = happened | ({Event.FINISH} if Event.HAND_OFF in happened else set())
-    status = last.after[0]
-    already = (told[0], status) in ((Event.PARK, Status.PARKED), (Event.DELETE, Status.DELETED))
+    already = (told[0], last.after[0]) in ((Event.PARK, Status.PARKED), (Event.DELETE, Status.DELETED))
     return already or (set(told) <= SAFE_TO_REPEAT and done.issuperset(told))
+
+
+def _held(game: Game, told: tuple[Event, ...], tokens: set[int]) -> bool:
+    """Whether what only the holder may do was done under the holder's token."""
+    return OF_THE_HOLDER.isdisjoint(told) or game.held.claim.token in tokens
 
 
 def _reached(sources: set[str], events: tuple[Event, ...]) -> set[str]:
@@ -145,34 +167,40 @@ def judge_tokens(game: Game) -> None:
 
 def judge_told(arena: Arena, game: Game) -> None:
     """What the actors were told is what the tables hold."""
-    of = (game.held.key.tenant, game.held.key.thread)
+    key, claimed, told_by = game.held.key, game.held.claim.token, {actor: game.told(actor) for actor in game.moves}
     messages = {
-        name: (seq, disposition, token)
-        for name, seq, disposition, token in arena.rows(
-            "SELECT message_id, seq, disposition, turn_token FROM chatlock_messages" + OF_THREAD, *of
+        (incarnation, name): (seq, disposition, token)
+        for incarnation, name, seq, disposition, token in arena.rows(
+            "SELECT incarnation, message_id, seq, disposition, turn_token FROM chatlock_messages" + OF_THREAD,
+            *(key.tenant, key.thread),
         )
     }
-    states = {
+    turns = {
         token: (state, claim_id)
-        for token, state, claim_id in arena.rows("SELECT token, state, claim_id FROM chatlock_turns" + OF_THREAD, *of)
+        for token, state, claim_id in arena.rows(
+            "SELECT token, state, claim_id FROM chatlock_turns" + OF_THREAD, key.tenant, key.thread
+        )
     }
-    claimed = game.held.claim.token
-    told = {event for actor in game.moves for event in game.told(actor)}
-    for event, state in TURN_STATE.items():
-        if event in told:
-            assert states[claimed][0] == state, f"told {event}, but the turn is {states[claimed]}\n{game.played}"
+    told = {event for events in told_by.values() for event in events}
+    for event, states in TURN_STATE.items():
+        assert event not in told or turns[claimed][0] in states, f"told {event}: {turns[claimed]}\n{game.played}"
     answered = bool(told & {Event.FINISH, Event.HAND_OFF})
     for message in game.held.hand:
-        by_held = messages[message.message_id][1:] == ("answered", claimed)
-        assert by_held == answered, f"{message.message_id} is {messages[message.message_id]}\n{game.played}"
-    if "m2" in messages:
-        assert (messages["m2"][1] == "cancelled") == (Event.CANCEL in told), f"m2 is {messages['m2']}\n{game.played}"
+        found = messages[game.held.claim.incarnation, message.message_id]
+        assert (found[1:] == ("answered", claimed)) == answered, f"{message.message_id} is {found}\n{game.played}"
+    values = {actor: game.played.value(actor) for actor in game.moves}
+    cancelled = {value.message_id for value in values.values() if isinstance(value, Cancelled)}
+    found_cancelled = {name for (_, name), (_, disposition, _) in messages.items() if disposition == "cancelled"}
+    assert cancelled == found_cancelled, f"told {cancelled}, found {found_cancelled} cancelled\n{game.played}"
     for grant in game.grants():
-        assert states[grant.claim.token][1] == grant.claim.claim_id, f"the turn of {grant.claim} is not its own"
-    for actor, made in game.moves.items():
-        if Event.SUBMIT in game.told(actor):
-            stored = game.played.value(actor).seq
-            assert messages[f"new-{actor}"][0] == stored, f"{made} of {actor} was told seq {stored}"
+        assert turns[grant.claim.token][1] == grant.claim.claim_id, f"the turn of {grant.claim} is not its own"
+    for actor, value in values.items():
+        if Event.SUBMIT in told_by[actor]:
+            stored = messages[value.incarnation, value.outcome.message_id]
+            assert stored[0] == value.seq, f"{actor} was told seq {value.seq}, the table says {stored}"
+    wrote = {actor for actor, events in told_by.items() if game.moves[actor] in APP_MOVES and events}
+    written = {who for (who,) in arena.rows("SELECT who FROM app_log" + OF_THREAD, key.tenant, key.thread)}
+    assert wrote == written, f"told {wrote}, but the application's table has rows of {written}\n{game.played}"
 
 
 # -- nothing is lost --

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
 from chatlock import Cancelled, ClaimLost
-from chatlock.ops import claim, fetch, heartbeat, operate, unanswered
+from chatlock.dialects import BEGIN, Fault, fault_of
+from chatlock.ops import claim, fence, fetch, finish, heartbeat, operate, unanswered
 from chatlock.ops import submit as submit_op
 from chatlock.ops.audit import Act
 from chatlock.protocol import Event
 from chatlock.store import finish_once, submit_once
+from chatlock.testing import point
 from tests.races.arena import LIMITS, finish_of, request, submission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy.engine import Connection
 
     from chatlock.executor import Executor
     from tests.races.arena import Held
@@ -41,21 +49,33 @@ class Actor:
 class Move:
     """One operation.  scene: where it finds work; done: the events that its result says it brought about."""
 
-    name: str
     scene: str
     make: Callable[[Actor], Any]
     done: Callable[[Any], tuple[Event, ...]]
 
 
 MOVES: dict[str, Move] = {}
+"""Every operation of the protocol, in the scene in which it finds work."""
+MORE_MOVES: dict[str, Move] = {}
+"""Variants that only some schedules need."""
 
 
-def move(scene: str, done: Callable[[Any], tuple[Event, ...]]) -> Callable[[Callable[[Actor], Any]], Any]:
+def move(
+    scene: str, done: Callable[[Any], tuple[Event, ...]], moves: dict[str, Move] = MOVES
+) -> Callable[[Callable[[Actor], Any]], Any]:
     def register(make: Callable[[Actor], Any]) -> Callable[[Actor], Any]:
-        MOVES[make.__name__] = Move(make.__name__, scene, make, done)
+        moves[make.__name__] = Move(scene, make, done)
         return make
 
     return register
+
+
+def variant(scene: str, done: Callable[[Any], tuple[Event, ...]]) -> Callable[[Callable[[Actor], Any]], Any]:
+    return move(scene, done, MORE_MOVES)
+
+
+def move_of(name: str) -> Move:
+    return MOVES.get(name) or MORE_MOVES[name]
 
 
 def stored(result: Any) -> tuple[Event, ...]:
@@ -153,7 +173,11 @@ def free(me: Actor) -> Any:
     )
 
 
-@move("more", lambda outcome: (Event.CANCEL,) if isinstance(outcome, Cancelled) else ())
+def if_cancelled(outcome: Any) -> tuple[Event, ...]:
+    return (Event.CANCEL,) if isinstance(outcome, Cancelled) else ()
+
+
+@move("more", if_cancelled)
 def cancel(me: Actor) -> Any:
     return me.transaction("cancel", lambda c: operate.cancel(c, me.held.key, "m2", LIMITS.backoff_max_ms))
 
@@ -174,3 +198,90 @@ def delete(me: Actor) -> Any:
 def resume(me: Actor) -> Any:
     act = Act("resume", me.name, "")
     return me.transaction("resume", lambda c: operate.resume(c, me.held.key, act))
+
+
+# -- variants --
+@variant("absent", stored)
+def submit_same(me: Actor) -> Any:
+    """Every actor submits the same message."""
+    return submit_once(me.executor, submission(me.held.key, "same"), request(me.name), LIMITS)
+
+
+@variant("pending", lambda result: (Event.CLAIM,) if result.granted else ())
+def submit_again(me: Actor) -> Any:
+    """Asks again for m2, which is stored."""
+    return submit_once(me.executor, submission(me.held.key, "m2"), request(me.name), LIMITS)
+
+
+@variant("deleted", lambda result: (Event.RECREATE, *stored(result)))
+def recreate(me: Actor) -> Any:
+    what = replace(submission(me.held.key, f"new-{me.name}"), recreate=True)
+    return submit_once(me.executor, what, request(me.name), LIMITS)
+
+
+@variant("pending", if_cancelled)
+def cancel_head(me: Actor) -> Any:
+    return me.transaction("cancel", lambda c: operate.cancel(c, me.held.key, "m1", LIMITS.backoff_max_ms))
+
+
+@variant("stale", if_done(Event.FREE))
+def free_stale(me: Actor) -> Any:
+    """Without force: refused while the turn lives."""
+    act, token = Act("free", me.name, ""), me.held.claim.token
+    return me.transaction(
+        "free", lambda c: unanswered.free(c, me.held.key, token, act, force=False, limits=LIMITS, jitter=1.0)
+    )
+
+
+@contextmanager
+def app_transaction(me: Actor) -> Iterator[Connection]:
+    """The application's own transaction, with points of its own; it is refused SQLite's lock as ours are."""
+    with me.executor.engine.connect() as conn:
+        while True:
+            point("app.begin")
+            try:
+                conn.exec_driver_sql(BEGIN[conn.dialect.name])
+                break
+            except DBAPIError as error:
+                if fault_of(error) is not Fault.RETRY:
+                    raise
+        try:
+            yield conn
+            point("app.commit")
+            conn.exec_driver_sql("COMMIT")
+        except BaseException:
+            conn.exec_driver_sql("ROLLBACK")
+            raise
+
+
+WRITE = text("INSERT INTO app_log(tenant, thread_id, token, who) VALUES (:tenant, :thread, :token, :who)")
+
+
+def write_app_row(conn: Connection, me: Actor) -> None:
+    key = me.held.key
+    conn.execute(WRITE, {"tenant": key.tenant, "thread": key.thread, "token": me.held.claim.token, "who": me.name})
+
+
+@variant("running", if_true(Event.FENCE))
+def fenced_write(me: Actor) -> Any:
+    """A row of the application, written under the fence."""
+    try:
+        with app_transaction(me) as conn:
+            fence.fence(conn, me.held.claim)
+            write_app_row(conn, me)
+    except ClaimLost:
+        return LATE
+    return True
+
+
+@variant("running", if_true(Event.FINISH))
+def finish_in_app(me: Actor) -> Any:
+    """The reply's row of the application and the end of the turn, in the application's transaction."""
+    try:
+        with app_transaction(me) as conn:
+            write_app_row(conn, me)
+            if finish.finish_in(conn, finish_of(me.held.claim, me.held.hand, f"by {me.name}")) is None:
+                raise ClaimLost
+    except ClaimLost:
+        return LATE
+    return True

@@ -11,30 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.races.arena import Arena
 from tests.races.judge import drain, play
 from tests.races.moves import MOVES
 from tests.support import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.databases import Templates
+    from tests.races.arena import Arena
 
 ORDERS = sorted({"".join(order) for order in permutations("AABB")})
 PAIRS = list(combinations_with_replacement(MOVES, 2))
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def arena(
-    request: pytest.FixtureRequest, templates: Templates, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Arena]:
-    if request.param == "sqlite":
-        database = templates.sqlite(tmp_path_factory.mktemp("races") / "chatlock.db")
-    else:
-        database = templates.postgresql()
-    yield from Arena(database)
-    database.dispose()
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
@@ -43,5 +28,5 @@ def test_pair(pair: tuple[str, str], arena: Arena) -> None:
     for scene in scenes if arena.kind == "postgresql" else scenes[: scaled(1, 2)]:
         tenant = f"{'-'.join(pair)}-{scene}"
         for order, held in arena.build(scene, tenant, ORDERS).items():
-            play(arena, held, pair, order)
+            play(arena, scene, held, pair, order)
         drain(arena, tenant)
