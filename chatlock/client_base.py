@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
@@ -107,7 +108,7 @@ class Client:
         self._outbox = Outbox(self._flows.store)
         self._flows.prepare = self._prepare
         self._turns_max, self._started = turns_max, 0
-        self._counting = threading.Lock()
+        self._counting = threading.Condition()
         self._poller: Poller | None = None
         if options.get("poller", True):
             self._poller = Poller(self._sweep, self._agents, self._capacity, self._start, limits.sweep_ms)
@@ -116,7 +117,7 @@ class Client:
         _clients.add(self)
 
     def _after_fork(self) -> None:
-        self._counting, self._started = threading.Lock(), 0
+        self._counting, self._started = threading.Condition(), 0
         self._flows.after_fork()
         if self._poller is not None:
             self._poller.after_fork()
@@ -174,6 +175,7 @@ class Client:
     def _count(self, change: int) -> None:
         with self._counting:
             self._started += change
+            self._counting.notify_all()
 
     def _start(self, granted: Granted) -> None:
         self._flows.expect(granted.claim.key, granted.claim.claim_id)
@@ -230,10 +232,20 @@ class Client:
         )
         return what, options.get("wait_ms", WAIT_MS)
 
+    def _hurry(self) -> None:
+        """_close waits no longer."""
+        self._flows.hurry()
+        with self._counting:
+            self._counting.notify_all()
+
     def _close(self, drain_ms: int) -> None:
         if self._poller is not None:
             self._poller.close()
-        self._flows.close_now(drain_ms)
+        deadline = time.monotonic() + drain_ms / 1000
+        self._flows.closing = True
+        with self._counting:  # what the poller started: turns, and replies that are being sent
+            self._counting.wait_for(lambda: self._started == 0 or self._flows.hurried, drain_ms / 1000)
+        self._flows.close_now(max(0.0, deadline - time.monotonic()))
         io = self._flows.store.io
         if isinstance(io, AsyncIo):
             io.close()

@@ -50,6 +50,8 @@ class Settings(BaseSettings):
             raise ValueError("dispatch=rq needs redis_url")
         if self.dispatch == "http" and (self.http_url is None or self.http_secret is None):
             raise ValueError("dispatch=http needs http_url and http_secret")
+        if self.http_url is not None and not self.http_url.startswith(("http://", "https://")):
+            raise ValueError("http_url must begin with http:// or https://")
         if self.wake == "redis" and self.redis_url is None:
             raise ValueError("wake=redis needs redis_url")
         return self

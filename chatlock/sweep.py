@@ -44,6 +44,7 @@ class Sweep:
         self._executor, self._limits, self._windows, self._monotonic = executor, limits, windows, monotonic
         self._first_seen: dict[Sighting, float] = {}
         self._later: dict[Key, tuple[float, float]] = {}
+        self.on_reclaim: Callable[[str | None], None] = lambda why: None
         self._gap_s = (2 * limits.beat_ms + 1000) / 1000
 
     def reclaim_stale(self) -> int:
@@ -67,6 +68,7 @@ class Sweep:
         if ended is not None:
             fields = {"thread_hash": key_hash(seen.key)[:12], "token": seen.token, "parked": ended.charge.parked}
             log.warning("turn.reclaimed", extra=fields)
+            self.on_reclaim(ended.error)
         return ended is not None
 
     def claim_due(self, agents: Sequence[str], limit: int) -> list[Granted]:

@@ -6,6 +6,7 @@ import click
 
 from chatlock.cli.context import Commands
 from chatlock.cli.db import db
+from chatlock.cli.service import poller, worker
 
 
 @click.group(cls=Commands)
@@ -20,3 +21,5 @@ def main() -> None:
 
 
 main.add_command(db)
+main.add_command(poller)
+main.add_command(worker)

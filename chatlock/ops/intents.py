@@ -64,20 +64,26 @@ WRITE = named(
         created_at=wall_ms(),
     ),
 )
-READY = named(
-    "intents.ready",
-    select(
-        intents.c.tenant,
-        intents.c.thread_id,
-        intents.c.incarnation,
-        intents.c.token,
-        intents.c.name,
-        intents.c.lease_token,
+
+
+def _ready(*served: Any) -> Any:
+    return (
+        select(
+            intents.c.tenant,
+            intents.c.thread_id,
+            intents.c.incarnation,
+            intents.c.token,
+            intents.c.name,
+            intents.c.lease_token,
+        )
+        .where(_free_now, *served, _first_of_thread)
+        .order_by(intents.c.not_before, intents.c.created_at)
+        .limit(b("limit"))
     )
-    .where(_free_now, intents.c.agent.in_(bindparam("b_agents", expanding=True)), _first_of_thread)
-    .order_by(intents.c.not_before, intents.c.created_at)
-    .limit(b("limit")),
-)
+
+
+READY_OF_ANYONE = named("intents.ready_of_anyone", _ready())
+READY = named("intents.ready", _ready(intents.c.agent.in_(bindparam("b_agents", expanding=True))))
 LEASE = named(
     "intents.lease",
     update(intents)
@@ -195,9 +201,12 @@ def write_intent(conn: Connection, claim: Claim, effect: Effect) -> None:
     )
 
 
-def ready_intents(conn: Connection, agents: Sequence[str], limit: int) -> list[IntentId]:
-    """Intents of `agents` that may be leased now, the oldest open one of each thread only."""
-    rows = run(conn, READY, agents=list(agents), limit=limit)
+def ready_intents(conn: Connection, agents: Sequence[str] | None, limit: int) -> list[IntentId]:
+    """Intents of `agents` (None: of any) that may be leased now, the oldest open one of each thread only."""
+    if agents is None:
+        rows = run(conn, READY_OF_ANYONE, None, limit=limit)
+    else:
+        rows = run(conn, READY, None, agents=list(agents), limit=limit)
     return [IntentId(Key(r.tenant, r.thread_id), r.incarnation, r.token, r.name, r.lease_token) for r in rows]
 
 

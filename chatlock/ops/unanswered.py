@@ -103,11 +103,12 @@ STALE = named(
 
 @dataclass(frozen=True)
 class Ended:
-    """How a turn ended without an answer, and when the thread may start again (ms of the database clock)."""
+    """How and why a turn ended without an answer, and when the thread may start again (ms of the database clock)."""
 
     charge: Charge
     may_start_at: int
     left: bool
+    error: str | None = None
 
 
 def end_unanswered(
@@ -153,7 +154,7 @@ def end_unanswered(
     may_start_at = max(int(ended[0][0]), row.quiet_until, row.now)
     if status == Status.IDLE and left:
         put_due(conn, key, row, may_start_at)
-    return Ended(charged, may_start_at, left)
+    return Ended(charged, may_start_at, left, error)
 
 
 def uncharged(row: ThreadRow) -> Charge:

@@ -15,6 +15,7 @@ log = logging.getLogger("chatlock")
 
 QUEUE_MAX = 10_000
 RETRY_S = 1.0
+FLUSH_S = 1.0
 LISTEN_S = 0.5
 
 OnWake = Callable[[str | None], None]
@@ -31,6 +32,7 @@ class Channel(ABC):
         """In a forked child: the parent's OS threads and connections are not ours."""
         self._changed = threading.Condition()
         self._to_send: dict[str, None] = {}
+        self._sending = False
         self._os_threads: list[threading.Thread] = []
         self._on_wake: OnWake | None = None
         self._broken: set[str] = set()
@@ -54,6 +56,11 @@ class Channel(ABC):
                 self._to_send[name] = None
                 self._changed.notify_all()
 
+    def flush(self) -> None:
+        """Waits, for a second at most, until what is queued was sent: for a process that ends without close."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._to_send and not self._sending, FLUSH_S)
+
     def close(self) -> None:
         """Sends what is queued, ends both OS threads and closes their connections."""
         with self._changed:
@@ -67,11 +74,14 @@ class Channel(ABC):
     def _send_loop(self) -> None:
         while True:
             with self._changed:
+                self._sending = False
+                self._changed.notify_all()
                 while not self._to_send and not self.closed:
                     self._changed.wait()
                 names, self._to_send = list(self._to_send), {}
                 if not names:
                     break
+                self._sending = True
             self._safely("send", partial(self._send, names))
         self._disconnect()
 

@@ -22,6 +22,7 @@ LAYERS = (
     ("writes",),
     ("client_base", "client", "async_client"),
     ("testing", "observe"),
+    ("hosting", "termination"),
     ("middleware", "rq_jobs"),
     ("service", "cli", "__main__"),
 )
@@ -39,7 +40,7 @@ NEVER_BY = {
     "middleware": {"sqlalchemy", "sqlmodel"},
     "cli": {"sqlmodel", "chatlock.schema", "chatlock.ops"},
 }
-POLLER_IMPORTS = {"chatlock", "chatlock.settings", "chatlock.sweep", "chatlock.service"}
+POLLER_IMPORTS = {"chatlock", "chatlock.cli", "chatlock.settings", "chatlock.sweep", "chatlock.service"}
 
 
 def breaches(root: Path) -> list[str]:

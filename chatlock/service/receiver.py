@@ -1,0 +1,59 @@
+"""The application's end of dispatch=http, for the endpoint at http_url.
+
+key = verify(request.headers, await request.body(), [SECRET])    # InvalidInput: answer 401
+return 202 if accept(chat, key) else 503                         # 503: sent again after the dispatch lease
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from chatlock.client_base import Client
+from chatlock.errors import ChatlockError, InvalidInput
+from chatlock.inputs import Key, checked_key, key_hash
+from chatlock.service.signature import HEADER, check
+
+log = logging.getLogger("chatlock")
+
+
+def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_s: float | None = None) -> Key:
+    """The thread that a dispatched POST names.  Raises InvalidInput unless one of the secrets signed it, at most 5
+    minutes ago.
+
+    Two secrets serve while one is rotated into the other.  A repeated POST is harmless: a thread that is not due any
+    more is not run again.  now_s: the time, in seconds since 1970 (default: this host's).
+    """
+    signature = next((value for name, value in headers.items() if name.lower() == HEADER.lower()), None)
+    check(signature, body, secrets, time.time() if now_s is None else now_s)
+    try:
+        named = json.loads(body)
+        return checked_key(named["tenant"], named["thread"])
+    except (ValueError, TypeError, KeyError):
+        raise InvalidInput("bad_body", "the body is no wake-up: an object with tenant and thread") from None
+
+
+def accept(chat: Client, key: Key) -> bool:
+    """Begins what is due of the thread, in this process: its turns by the handler of its agent, then its replies.
+
+    Returns at once.  False: the client runs turns_max already, or is closing.  An AsyncChatlock runs it on the event
+    loop that calls this.
+    """
+    if chat._flows.closing:
+        return False
+    chat._ready()
+    if chat._capacity() <= 0:
+        return False
+    chat._start_flow(_accepted(chat, key))
+    return True
+
+
+async def _accepted(chat: Client, key: Key) -> None:
+    try:
+        await chat._run_due(key)
+    except ChatlockError:
+        raise
+    except Exception:
+        log.exception("due.failed", extra={"thread_hash": key_hash(key)[:12]})
