@@ -1,0 +1,20 @@
+"""Adapters for chat backends.  Each needs its framework, an extra of its own name, and uses public names only."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from chatlock.errors import ChatlockError
+
+
+class MissingExtra(ChatlockError, ImportError):
+    """An adapter's framework is not installed; the message names the extra."""
+
+
+def framework(module: str, extra: str) -> ModuleType:
+    """The framework's module, or an error that names the extra to install."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise MissingExtra(f"this adapter needs {module}: pip install 'chatlock[{extra}]'") from None
