@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from chatlock import migrations
 from chatlock.errors import InvalidInput
 from chatlock.flows import Flows
-from chatlock.inputs import Key, checked_id, checked_ms, digest
+from chatlock.inputs import Key, check_text, checked_id, checked_ms, digest
 from chatlock.ops import operate, purge, unanswered, verify
 from chatlock.ops.audit import Act, Receipt
 from chatlock.ops.submit import Submission
@@ -31,8 +31,9 @@ class Swept:
 
 def act(action: str, actor: str | None, reason: str) -> Act:
     """A checked audit entry; the operating system's user where no actor is given."""
-    if len(reason) > REASON_CHARS_MAX or "\0" in reason:
-        raise InvalidInput("bad_reason", f"reason must be at most {REASON_CHARS_MAX} characters, without NUL")
+    if len(reason) > REASON_CHARS_MAX:
+        raise InvalidInput("bad_reason", f"reason must be at most {REASON_CHARS_MAX} characters")
+    check_text(reason, "reason")
     return Act(action, checked_id(actor if actor is not None else _user(), "actor"), reason)
 
 
@@ -92,6 +93,8 @@ class Admin:
         return stored.outcome
 
     async def verify(self, tenant: str | None) -> Verified:
+        if tenant is not None:
+            checked_id(tenant, "tenant")
         return await self.store.io.run(
             lambda: self.flows.executor.snapshot("verify", lambda c: verify.verify(c, tenant))
         )

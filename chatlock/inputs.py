@@ -57,7 +57,8 @@ def checked_ms(value: object, name: str, *, least: int = 0) -> int:
     return value
 
 
-def _check_text(text: str, what: str) -> None:
+def check_text(text: str, what: str) -> None:
+    """Raises InvalidInput for text that UTF-8 (a lone surrogate) or PostgreSQL (a NUL) cannot carry."""
     if "\0" in text:
         raise InvalidInput("bad_text", f"{what} has a NUL character")
     try:
@@ -66,9 +67,14 @@ def _check_text(text: str, what: str) -> None:
         raise InvalidInput("bad_text", f"{what} has a lone surrogate") from None
 
 
+def storable(text: str, chars_max: int) -> str:
+    """`text` cut, and with what cannot be stored escaped: what an error says must not keep its turn from ending."""
+    return text[:chars_max].encode(errors="backslashreplace").decode().replace("\0", "\\x00")[:chars_max]
+
+
 def _check_leaf(value: object, what: str) -> None:
     if isinstance(value, str):
-        _check_text(value, what)
+        check_text(value, what)
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise InvalidInput("bad_number", f"{what} has NaN or an infinity")
@@ -79,21 +85,22 @@ def _check_leaf(value: object, what: str) -> None:
         raise InvalidInput("not_json", f"{what} has a {type(value).__name__}, which JSON cannot carry")
 
 
-def _check_tree(value: object, what: str, nodes_max: int) -> None:
+def _check_tree(value: object, what: str, bytes_max: int) -> None:
     todo: list[tuple[object, int]] = [(value, 1)]
-    nodes = 0
+    size = 0  # what the JSON takes at least: a value and a character a byte; judged before anything is copied
     while todo:
         node, depth = todo.pop()
-        nodes += 1
-        if nodes > nodes_max:  # a node takes a byte or more; shared references could else grow without bound
-            raise InvalidInput("too_large", f"{what} has more than {nodes_max} values")
+        if isinstance(node, dict | list | tuple | str):
+            size += len(node)
+            if size > bytes_max:
+                raise InvalidInput("too_large", f"{what} is over the limit of {bytes_max} bytes of JSON")
         if isinstance(node, dict | list | tuple) and depth > DEPTH_MAX:
             raise InvalidInput("too_deep", f"{what} is nested deeper than {DEPTH_MAX}")
         if isinstance(node, dict):
             for name, item in node.items():
                 if not isinstance(name, str):
                     raise InvalidInput("not_json", f"{what} has a key that is a {type(name).__name__}, not a str")
-                _check_text(name, what)
+                check_text(name, what)
                 todo.append((item, depth + 1))
         elif isinstance(node, list | tuple):
             todo.extend((item, depth + 1) for item in node)

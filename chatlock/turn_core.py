@@ -12,7 +12,7 @@ from typing import Any
 from chatlock.caller import on_caller
 from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.heart import Heart
-from chatlock.inputs import Key, canonical_json, checked_id, digest, from_json, reply_json
+from chatlock.inputs import Key, canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
 from chatlock.ops.base import Message, turn_state
@@ -182,7 +182,7 @@ class TurnCore:
 
     async def fail(self, store: Store, error: BaseException | str) -> None:
         self._check_open(store)
-        text = error[:ERROR_CHARS_MAX] if isinstance(error, str) else type(error).__name__
+        text = storable(error if isinstance(error, str) else type(error).__name__, ERROR_CHARS_MAX)
         ended = await store.fail(self.claim, len(self.messages), text)
         if ended is None:
             await self.close_lost(store)
@@ -241,6 +241,7 @@ class TurnCore:
 
     def step_key(self, name: str) -> str:
         """hash(tenant, thread, incarnation, done_seq + 1, name)."""
+        check_text(name, "name")
         c = self.claim
         return digest(c.key.tenant, c.key.thread, c.incarnation, c.from_seq + 1, name)
 
