@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
 from chatlock.admin import Swept, act
 from chatlock.client_base import Client, ClientOptions, Source, SubmitOptions, last_events, log_background
-from chatlock.errors import ChatlockError, TurnNotGranted
-from chatlock.handlers import Event
+from chatlock.errors import TurnNotGranted
+from chatlock.handlers import Event, in_os_thread
 from chatlock.io import AsyncIo, settle
 from chatlock.ops.audit import Receipt
 from chatlock.ops.verify import Verified
@@ -21,6 +22,45 @@ from chatlock.turn import AsyncTurn
 from chatlock.turn_core import TurnCore, enter_turn, exit_turn
 
 T = TypeVar("T")
+
+
+class _Started:
+    """A flow that was handed to an event loop, which may close before it begins it, or in the middle of it."""
+
+    def __init__(
+        self,
+        flow: Coroutine[Any, Any, Any],
+        claim_id: str | None,
+        loop: asyncio.AbstractEventLoop,
+        over: Callable[[_Started], None],
+    ) -> None:
+        self.claim_id = claim_id
+        self._flow, self._loop, self._over = flow, loop, over
+        self._task: asyncio.Task[Any] | None = None
+
+    @property
+    def stranded(self) -> bool:
+        """Whether nothing will run it any more."""
+        return self._loop.is_closed()
+
+    def begin(self) -> None:
+        """On the loop."""
+        self._task = self._loop.create_task(self._flow)
+        self._task.add_done_callback(self._ended)
+
+    def drop(self) -> None:
+        """It has not begun and never will."""
+        if self._task is None:
+            self._flow.close()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():  # perhaps before its first step: the claim that it may leave is released beside the loop
+            threading.Thread(target=self._over, args=(self,), name="chatlock-turn", daemon=True).start()
+            return
+        self._over(self)
+        error = task.exception()
+        if error is not None:
+            log_background(error)
 
 
 class AsyncChatlock(Client):
@@ -42,7 +82,7 @@ class AsyncChatlock(Client):
 
     async def close(self, drain_ms: int = 0) -> None:
         """See Chatlock.close."""
-        await settle(asyncio.ensure_future(asyncio.to_thread(self._close, drain_ms)))
+        await settle(asyncio.ensure_future(in_os_thread(lambda: self._close(drain_ms))))
 
     async def _do(self, flow: Coroutine[Any, Any, T]) -> T:
         self._ready()
@@ -52,31 +92,34 @@ class AsyncChatlock(Client):
         self._loop = asyncio.get_running_loop()
         super()._ready()
 
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._loop = None
+
     def _capacity(self) -> int:
+        self._forget_stranded()
         loop = self._loop
         return super()._capacity() if loop is not None and loop.is_running() else 0
 
-    def _start_flow(self, flow: Coroutine[Any, Any, Any]) -> None:
-        loop = self._loop
-        work = self._work(flow)
-        self._count(1)
-        try:
-            if loop is None:
-                raise RuntimeError("no event loop has used this client")
-            asyncio.run_coroutine_threadsafe(work, loop)
-        except RuntimeError:  # the loop has closed since: the lease frees the claim
-            work.close()
-            flow.close()
-            self._count(-1)
+    def _forget_stranded(self) -> None:
+        """What was handed to a loop that has closed since runs no more."""
+        with self._counting:
+            stranded = [started for started in self._started if isinstance(started, _Started) and started.stranded]
+        for started in stranded:
+            started.drop()
+            self._over(started)
 
-    async def _work(self, flow: Coroutine[Any, Any, Any]) -> None:
-        try:
-            await flow
-        except ChatlockError as error:
-            log_background(error)
-        finally:
-            self._count(-1)
-            self._flows.nudge()
+    def _over(self, started: _Started) -> None:
+        self._flows.hand_back_expected(started.claim_id)
+        self._ends(started)
+
+    def _start_flow(self, flow: Coroutine[Any, Any, Any], claim_id: str | None = None) -> None:
+        if self._loop is None:
+            raise RuntimeError("no event loop has used this client")
+        started = _Started(flow, claim_id, self._loop, self._over)
+        self._begins(started)
+        with suppress(RuntimeError):  # the loop has closed since: it is stranded
+            self._loop.call_soon_threadsafe(started.begin)
 
     async def setup(self) -> None:
         """See Chatlock.setup."""
@@ -123,7 +166,8 @@ class AsyncChatlock(Client):
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
 
         def put(event: Event) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
+            with suppress(RuntimeError):  # the loop has closed, and with it the reader
+                loop.call_soon_threadsafe(events.put_nowait, event)
 
         stop = self._flows.feeds.listen(what.key, what.message_id, put)
         task = asyncio.ensure_future(self._flows.submit(what, wait_ms))
@@ -137,9 +181,8 @@ class AsyncChatlock(Client):
                 yield event
         finally:
             stop()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+            task.cancel()
+            await settle(asyncio.gather(task, return_exceptions=True))
 
     async def status(self, thread: str, message_id: str, *, tenant: str | None = None) -> Outcome:
         """See Chatlock.status."""

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from chatlock.admin import Swept, act
 from chatlock.client_base import Client, ClientOptions, Source, SubmitOptions, last_events, log_background
-from chatlock.errors import ChatlockError, TurnNotGranted
+from chatlock.errors import TurnNotGranted
 from chatlock.handlers import Event
 from chatlock.io import SyncIo, drive
 from chatlock.ops.audit import Receipt
@@ -49,18 +49,23 @@ class Chatlock(Client):
         self._ready()
         return drive(flow)
 
-    def _start_flow(self, flow: Coroutine[Any, Any, Any]) -> None:
+    def _start_flow(self, flow: Coroutine[Any, Any, Any], claim_id: str | None = None) -> None:
         def work() -> None:
             try:
                 drive(flow)
-            except ChatlockError as error:
+            except Exception as error:  # noqa: BLE001  nobody else could tell
                 log_background(error)
             finally:
-                self._count(-1)
-                self._flows.nudge()
+                self._ends(flow)
 
-        self._count(1)
-        threading.Thread(target=work, name="chatlock-turn", daemon=True).start()
+        self._begins(flow)
+        try:
+            threading.Thread(target=work, name="chatlock-turn", daemon=True).start()
+        except RuntimeError as error:  # no more OS threads
+            flow.close()
+            self._flows.hand_back_expected(claim_id)
+            self._ends(flow)
+            log_background(error)
 
     def setup(self) -> None:
         """Creates or upgrades the tables; any number of processes may call it at once.  Raises StoreUnavailable."""
@@ -124,8 +129,8 @@ class Chatlock(Client):
             except BaseException as error:  # noqa: BLE001  raised again by the reader
                 events.put(error)
 
-        threading.Thread(target=work, name="chatlock-stream", daemon=True).start()
         try:
+            threading.Thread(target=work, name="chatlock-stream", daemon=True).start()
             streamed = False
             while isinstance(item := events.get(), Event):
                 streamed = True

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
 from chatlock.admin import Admin
-from chatlock.errors import ChatlockError, InvalidInput
+from chatlock.errors import ChatlockError, Closed, InvalidInput
 from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
@@ -107,7 +107,7 @@ class Client:
         self._admin = Admin(self._flows, self._sweep)
         self._outbox = Outbox(self._flows.store)
         self._flows.prepare = self._prepare
-        self._turns_max, self._started = turns_max, 0
+        self._turns_max, self._started = turns_max, set[object]()
         self._counting = threading.Condition()
         self._poller: Poller | None = None
         if options.get("poller", True):
@@ -117,7 +117,7 @@ class Client:
         _clients.add(self)
 
     def _after_fork(self) -> None:
-        self._counting, self._started = threading.Condition(), 0
+        self._counting, self._started = threading.Condition(), set()
         self._flows.after_fork()
         if self._poller is not None:
             self._poller.after_fork()
@@ -170,16 +170,21 @@ class Client:
 
     def _capacity(self) -> int:
         with self._counting:
-            return self._turns_max - self._started
+            return self._turns_max - len(self._started)
 
-    def _count(self, change: int) -> None:
+    def _begins(self, started: object) -> None:
         with self._counting:
-            self._started += change
+            self._started.add(started)
+
+    def _ends(self, started: object) -> None:
+        with self._counting:
+            self._started.discard(started)
             self._counting.notify_all()
+        self._flows.nudge()
 
     def _start(self, granted: Granted) -> None:
         self._flows.expect(granted.claim.key, granted.claim.claim_id)
-        self._start_flow(self._flows.run_loop(granted))
+        self._start_flow(self._flows.run_loop(granted), granted.claim.claim_id)
 
     async def _run_due(self, key: Key) -> bool:
         """What a worker does for a wake-up: runs the thread's turns if it is due, and sends the replies that are ready.
@@ -191,13 +196,8 @@ class Client:
         ran = False
         if agent in flows.handlers:
             request = await flows.request(agent)
-            flows.expect(key, request.claim_id)
-            granted = None
-            try:
-                granted = await store.transaction("claim_due", lambda c: claim_due(c, key, request, skip_locked=False))
-            finally:
-                if granted is None:
-                    flows.forget(request.claim_id)
+            attempt = store.transaction("claim_due", lambda c: claim_due(c, key, request, skip_locked=False))
+            granted = await flows.asking(key, request, attempt)
             if granted is not None:
                 ran = True
                 await flows.run_loop(granted)
@@ -206,7 +206,8 @@ class Client:
         await self._outbox.flush(key)
         return ran
 
-    def _start_flow(self, flow: Coroutine[Any, Any, Any]) -> None:
+    def _start_flow(self, flow: Coroutine[Any, Any, Any], claim_id: str | None = None) -> None:
+        """Runs the flow beside the caller.  claim_id: what it was granted, released if it cannot begin."""
         raise AssertionError("each shell starts flows in its own world")
 
     def _ready(self) -> None:
@@ -244,16 +245,19 @@ class Client:
         deadline = time.monotonic() + drain_ms / 1000
         self._flows.closing = True
         with self._counting:  # what the poller started: turns, and replies that are being sent
-            self._counting.wait_for(lambda: self._started == 0 or self._flows.hurried, drain_ms / 1000)
+            self._counting.wait_for(lambda: not self._started or self._flows.hurried, drain_ms / 1000)
         self._flows.close_now(max(0.0, deadline - time.monotonic()))
         io = self._flows.store.io
         if isinstance(io, AsyncIo):
             io.close()
 
 
-def log_background(error: ChatlockError) -> None:
+def log_background(error: BaseException) -> None:
     """What the poller started has no caller to tell: the lease frees what it held."""
-    log.warning("background.failed", extra={"error": type(error).__name__})
+    if not isinstance(error, ChatlockError):
+        log.error("background.failed", exc_info=error)
+    elif not isinstance(error, Closed):
+        log.warning("background.failed", extra={"error": type(error).__name__})
 
 
 def last_events(outcome: Outcome, streamed: bool) -> list[Event]:
@@ -271,8 +275,13 @@ def _after_fork_in_child() -> None:
 
 def _close_all() -> None:
     for client in list(_clients):
-        if not client._flows.closing:
-            client._close(0)
+        try:
+            if not client._flows.closing:
+                client._close(0)
+        except KeyboardInterrupt:  # whoever interrupts the end has no patience: the leases free what is left
+            return
+        except Exception as error:  # noqa: BLE001  one client's fault does not stop the others' end
+            log_background(error)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

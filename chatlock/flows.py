@@ -14,30 +14,31 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from chatlock.caller import on_caller
-from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, StoreUnavailable, TurnNotFinished
+from chatlock.errors import ChatlockError, ClaimLost, InvalidInput, TurnNotFinished
 from chatlock.executor import Executor
 from chatlock.handlers import Feeds, Handler, call_handler
 from chatlock.heart import Heart
-from chatlock.inputs import Key, checked_id, checked_key, checked_ms, key_hash, new_id, payload_json
+from chatlock.inputs import Key, checked_id, checked_key, key_hash, new_id, payload_json
 from chatlock.io import Io, SyncIo, drive
 from chatlock.ops import inspect
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.submit import Submission, submit_in
-from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, Queued, Unknown
+from chatlock.place import Place
+from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome
 from chatlock.store import Store
-from chatlock.turn_core import TurnCore, enter_turn, exit_turn, keys_in_turn
+from chatlock.turn_core import TurnCore, enter_turn, exit_turn
 from chatlock.wake.channel import Channel
-from chatlock.wake.waiters import Waiter, Waiters
+from chatlock.wake.waiters import Waiters
 from chatlock.window import Windows
 
 log = logging.getLogger("chatlock")
 
-T = TypeVar("T")
-
+HAND_BACK_S = 5.0
 HANDED_BACK = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -75,14 +76,17 @@ class Flows:
         )
         self.nudge: Callable[[], None] = lambda: None
         self.prepare: Callable[[TurnCore], None] = lambda core: None
-        self.closing = self._hurried = False
+        self.on_end: Callable[[TurnCore], None] = lambda core: None
+        self.closing = self.hurried = False
         self._expected: dict[str, Key] = {}
         self._live: weakref.WeakValueDictionary[str, TurnCore] = weakref.WeakValueDictionary()
         self._live_changed = threading.Condition()
 
     def after_fork(self) -> None:
         """In a forked child: no turn, waiter or OS thread of the parent is ours."""
-        self.store.owner = owner_name()
+        for core in list(self._live.values()):
+            core.ended = "it belongs to the process that was forked"
+        self.store.owner = self.windows.owner = owner_name()
         self.waiters.after_fork()
         if self.config.wake is not None:
             self.config.wake.after_fork()
@@ -119,8 +123,8 @@ class Flows:
     async def submit(self, what: Submission, wait_ms: int | None) -> Outcome:
         """Stores, runs the turn if this call wins the claim and has a handler, else waits for the message's outcome."""
         handler = self.handlers.get(what.agent)
-        place = Place(self, what, wait_ms, claims=handler is not None)
         ran: set[int] = set()
+        place = Place(self, what, wait_ms, claims=handler is not None)
         try:
             got = await place.first()
             while isinstance(got, TurnCore) and handler is not None:
@@ -129,6 +133,9 @@ class Flows:
                 if got.answers(what.message_id):
                     return Answered(message_id=what.message_id, seq=place.seq, reply=got.reply, turn=got.claim.token)
                 got = await place.next()
+        except BaseException:
+            await self.store.io.shielded(place.give_back())
+            raise
         finally:
             place.leave()
         if isinstance(got, TurnCore):
@@ -145,17 +152,13 @@ class Flows:
         try:
             got = await place.first()
             if isinstance(got, TurnCore):
-                await self._fetched(got)
+                await got.first_fetch(self.store)
             return got
+        except BaseException:
+            await self.store.io.shielded(place.give_back())
+            raise
         finally:
             place.leave()
-
-    async def _fetched(self, core: TurnCore) -> None:
-        try:
-            await core.first_fetch(self.store)
-        except BaseException:
-            await self.store.io.shielded(core.release(self.store))
-            raise
 
     async def submit_in(self, conn: Any, what: Submission) -> Outcome:
         """Stores in the caller's transaction; never claims.  The poller finds it after the commit."""
@@ -182,16 +185,37 @@ class Flows:
         with self._live_changed:
             self._expected[claim_id] = key
 
-    def forget(self, claim_id: str) -> None:
-        """The expected claim was not granted."""
+    def forget(self, claim_id: str) -> Key | None:
+        """The expected claim was not granted, or will not become a turn.  Its key if it was still expected."""
         with self._live_changed:
-            self._expected.pop(claim_id, None)
             self._live_changed.notify_all()
+            return self._expected.pop(claim_id, None)
+
+    async def asking(self, key: Key, request: Request, attempt: Awaitable[Granted | None]) -> Granted | None:
+        """An attempt to claim for a turn that run_loop is to run; given back if the caller is stopped meanwhile."""
+        self.expect(key, request.claim_id)
+        granted = None
+        try:
+            granted = await attempt
+        except HANDED_BACK:
+            await self.store.io.shielded(self.store.release(key, request.claim_id))
+            raise
+        finally:
+            if granted is None:
+                self.forget(request.claim_id)
+        return granted
+
+    def hand_back_expected(self, claim_id: str | None) -> None:
+        """Releases a claim whose turn could not begin here, in the calling OS thread."""
+        key = self.forget(claim_id) if claim_id is not None else None
+        if claim_id is not None and key is not None:
+            self._hand_back(claim_id, self.store.over(SyncIo()).release(key, claim_id))
 
     def _ended(self, core: TurnCore) -> None:
         with self._live_changed:
             self._live.pop(core.claim.claim_id, None)
             self._live_changed.notify_all()
+        self.on_end(core)
         left = core.finished is None or core.finished.left
         self.changed(core.claim.key, due=left, elsewhere=left or core.served_others)
         if core.delivers:
@@ -226,11 +250,10 @@ class Flows:
             if core.ended is None and core.finished is None:
                 await core.finish(self.store, reply, request=request)
             await self.leave_turn(core, None)
-        except HANDED_BACK as error:
+        except (Exception, *HANDED_BACK) as error:  # charged and stored, never raised
             await self.store.io.shielded(self.leave_turn(core, error, request))
-            raise
-        except Exception as error:  # noqa: BLE001  charged and stored, never raised
-            await self.leave_turn(core, error)
+            if self._hands_back(error):
+                raise
             fields = {"claim_id": core.claim.claim_id, "agent": core.claim.agent, "error": type(error).__name__}
             log.warning("turn.failed", extra=fields)
         finally:
@@ -248,7 +271,7 @@ class Flows:
         try:
             if core.finished is not None and await core.confirm(self.store):
                 return
-            if isinstance(error, HANDED_BACK):
+            if self._hands_back(error):
                 await core.release(self.store)
                 if request is not None:
                     await self.store.release(core.claim.key, request.claim_id)
@@ -262,134 +285,75 @@ class Flows:
         if error is None:
             raise TurnNotFinished
 
+    def _hands_back(self, error: BaseException | None) -> bool:
+        """Whether the turn's caller was stopped.  A handler may also fail by another task's cancellation."""
+        if isinstance(error, asyncio.CancelledError):
+            return self.store.io.cancelled()
+        return isinstance(error, HANDED_BACK)
+
     async def run_loop(self, granted: Granted) -> None:
         """A poller's or worker's turn, and those that its finishes hand off to, at most hand_offs_max in a row."""
         next_turn: Granted | None = granted
         for left in range(self.config.limits.hand_offs_max, -1, -1):
             if next_turn is None:
                 return
-            core = self.opened(next_turn)
+            next_turn = await self._run_next(self.opened(next_turn), hands_off=bool(left))
+
+    async def _run_next(self, core: TurnCore, *, hands_off: bool) -> Granted | None:
+        request, next_turn = None, None
+        try:
             handler = self.handlers.get(core.claim.agent)
-            if handler is None or self.closing:
-                await self.store.io.shielded(core.release(self.store))
-                return
-            request, next_turn = await self.request(core.claim.agent) if left and not self.closing else None, None
-            if request is not None:
-                self.expect(core.claim.key, request.claim_id)
-            try:
+            if handler is not None and not self.closing:
+                request = await self.request(core.claim.agent) if hands_off else None
+                if request is not None:
+                    self.expect(core.claim.key, request.claim_id)
                 next_turn = await self.run_turn(core, handler, request)
-            finally:
-                if request is not None and next_turn is None:
-                    self.forget(request.claim_id)
+            return next_turn
+        finally:
+            if request is not None and next_turn is None:
+                self.forget(request.claim_id)
+            await self.store.io.shielded(core.release(self.store))
 
     # -- the end -----------------------------------------------------------------------------------------------------
-    def close_now(self, drain_ms: int) -> None:
-        """Stops intake, tells the waiters, lets running turns end for up to drain_ms, releases the others uncharged."""
+    def close_now(self, drain_s: float) -> None:
+        """Stops intake, tells the waiters, lets running turns end for up to drain_s, releases the others uncharged."""
         self.closing = True
         self.waiters.close()
-        deadline = time.monotonic() + drain_ms / 1000
+        deadline = time.monotonic() + drain_s
         with self._live_changed:
             while self._live or self._expected:
                 left = deadline - time.monotonic()
-                if self._hurried or left <= 0:
+                if self.hurried or left <= 0:
                     break
                 self._live_changed.wait(left)
-            cores, expected = list(self._live.values()), list(self._expected.items())
-        sync = self.store.over(SyncIo())
-        for core in cores:
-            core.set_lost()
-            self._hand_back(core.claim.claim_id, core.release(sync))
-        for claim_id, key in expected:
-            self._hand_back(claim_id, sync.release(key, claim_id))
         self.heart.close()
+        self.executor.close(self._hand_all_back)
         if self.config.wake is not None:
             self.config.wake.close()
-        self.executor.close()
+
+    def _hand_all_back(self) -> None:
+        """Releases every claim that is or may be ours.  No other operation of this client runs any more."""
+        with self._live_changed:
+            cores, expected = list(self._live.values()), list(self._expected.items())
+        sync, deadline = self.store.over(SyncIo()), time.monotonic() + HAND_BACK_S
+        for core in cores:
+            core.set_lost()
+        releases = [(core.claim.claim_id, partial(core.release, sync)) for core in cores]
+        releases += [(claim_id, partial(sync.release, key, claim_id)) for claim_id, key in expected]
+        for claim_id, release in releases:
+            if time.monotonic() < deadline:  # what is left when the database is away is freed by its lease
+                self._hand_back(claim_id, release())
 
     def _hand_back(self, claim_id: str, release: Coroutine[Any, Any, bool]) -> None:
         try:
             drive(release)
         except ChatlockError as error:  # the lease frees it
             log.warning("close.release_failed", extra={"claim_id": claim_id, "error": type(error).__name__})
+        except Exception:
+            log.exception("close.release_failed", extra={"claim_id": claim_id})
 
     def hurry(self) -> None:
         """The end of the client waits for running turns no longer."""
         with self._live_changed:
-            self._hurried = True
+            self.hurried = True
             self._live_changed.notify_all()
-
-
-class Place:
-    """One message's way to its outcome: subscribed before it is stored, judged by its disposition."""
-
-    def __init__(self, flows: Flows, what: Submission, wait_ms: int | None, *, claims: bool) -> None:
-        inside = what.key in keys_in_turn.get()  # a turn that waits for its own thread would wait for ever
-        if flows.closing:
-            raise Closed
-        self._flows, self._what = flows, what
-        self._claims = claims and not inside
-        self._wait_ms = 0 if inside else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
-        self._deadline = None if self._wait_ms is None else time.monotonic() + self._wait_ms / 1000
-        self._incarnation, self.seq = 0, 0
-        self._waiter: Waiter | None = None
-        if self._wait_ms != 0:
-            self._waiter = flows.waiters.subscribe(what.key, flows.store.io.signal(), claims=self._claims)
-
-    def leave(self) -> None:
-        """Nobody waits here any more."""
-        if self._waiter is not None:
-            self._flows.waiters.unsubscribe(self._waiter)
-
-    async def first(self) -> TurnCore | Outcome:
-        """Stores the message; the turn if the claim was won, or the outcome once there is one or the wait is over."""
-        request = await self._flows.request(self._what.agent) if self._claims else None
-        try:
-            stored = await self._claiming(request, self._flows.store.submit(self._what, request))
-        except StoreUnavailable as error:
-            if error.commit_unknown:
-                return Unknown(message_id=self._what.message_id)
-            raise
-        self._incarnation, self.seq = stored.incarnation, stored.seq or 0
-        if stored.granted is not None:
-            return self._flows.opened(stored.granted, self._what.message_id)
-        if not isinstance(stored.outcome, Queued):
-            return stored.outcome
-        return stored.outcome if self._waiter is None else await self.next()
-
-    async def _claiming(self, request: Request | None, attempt: Awaitable[T]) -> T:
-        """An attempt to claim that is given up by its caller is released by its claim_id, whether it landed or not."""
-        try:
-            return await attempt
-        except BaseException as error:
-            if request is not None and not isinstance(error, ChatlockError):
-                await self._flows.store.io.shielded(self._release(request))
-            raise
-
-    async def _release(self, request: Request) -> None:
-        try:
-            await self._flows.store.release(self._what.key, request.claim_id)
-        except ChatlockError as error:  # the lease frees it
-            log.warning("claim.release_failed", extra={"claim_id": request.claim_id, "error": type(error).__name__})
-
-    async def next(self) -> TurnCore | Outcome:
-        """Waits for the message's outcome, or for its thread to become free and claims it."""
-        store, waiter = self._flows.store, self._waiter
-        while waiter is not None:
-            self._flows.waiters.arm(waiter, (self._what.key.tenant, self._what.key.thread, self._incarnation, self.seq))
-            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            signalled = await waiter.signal.wait(left)
-            if waiter.closed:
-                raise Closed
-            look = waiter.look
-            if signalled and look is not None and look.claimable:
-                request = await self._flows.request(self._what.agent)
-                attempt = store.claim_for(self._what.key, request, self._incarnation, self.seq)
-                granted = await self._claiming(request, attempt)
-                if granted is not None:
-                    self._flows.waiters.disarm(waiter)
-                    return self._flows.opened(granted, self._what.message_id)
-            elif not signalled or (look is not None and look.resolved):
-                outcome = await store.outcome(self._what.key, self._what.message_id)
-                if not signalled or not isinstance(outcome, Queued):
-                    return outcome
-        return await store.outcome(self._what.key, self._what.message_id)

@@ -152,7 +152,7 @@ async def call_handler(handler: Handler, core: TurnCore, store: Store, feeds: Fe
     in_async = isinstance(store.io, AsyncIo)
     if handler.kind == "sync":
         turn = Turn(core, store.over(SyncIo()))
-        return await _in_os_thread(lambda: handler.call(turn)) if in_async else handler.call(turn)
+        return await in_os_thread(lambda: handler.call(turn)) if in_async else handler.call(turn)
     if in_async:
         return await _awaited(handler, core, store, feeds)
     io = AsyncIo(1)
@@ -166,11 +166,11 @@ async def call_either(io: Io, call: Callable[[Any], Any], is_async: bool, argume
     """Calls a sync or async function from either world."""
     in_async = isinstance(io, AsyncIo)
     if not is_async:
-        return await _in_os_thread(lambda: call(argument)) if in_async else call(argument)
+        return await in_os_thread(lambda: call(argument)) if in_async else call(argument)
     return await call(argument) if in_async else asyncio.run(call(argument))
 
 
-async def _in_os_thread(call: Callable[[], Any]) -> Any:
+async def in_os_thread(call: Callable[[], Any]) -> Any:
     """A sync handler beside the loop, in a daemon OS thread of its own: it may run for minutes, and must not hold
     up exit.
 
@@ -191,4 +191,4 @@ async def _in_os_thread(call: Callable[[], Any]) -> Any:
     return await asyncio.wrap_future(done)
 
 
-__all__ = ["Event", "Feeds", "Handler", "call_either", "call_handler", "handler_of"]
+__all__ = ["Event", "Feeds", "Handler", "call_either", "call_handler", "handler_of", "in_os_thread"]

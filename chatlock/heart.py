@@ -33,8 +33,8 @@ class Beating(Protocol):
         """Whether the turn is open and its task or OS thread lives."""
         ...
 
-    def beaten(self) -> None:
-        """The lease was extended."""
+    def beaten(self, sent_at: float) -> None:
+        """The lease was extended by a beat that was sent then, on the monotonic clock."""
         ...
 
     def set_lost(self) -> None:
@@ -61,20 +61,21 @@ class Heart:
         return len(self._turns)
 
     def add(self, turn: Beating) -> None:
-        """Beats for the turn from now on."""
+        """Beats for the turn from now on, if it does not already."""
         with self._changed:
-            if self.closed:
+            if self.closed or turn.claim.claim_id in self._turns:
                 return
             self._turns[turn.claim.claim_id] = (weakref.ref(turn), time.monotonic() + self._every_s)
             if self._os_thread is None:
-                self._os_thread = threading.Thread(target=self._run, name="chatlock-heart", daemon=True)
-                self._os_thread.start()
+                os_thread = threading.Thread(target=self._run, name="chatlock-heart", daemon=True)
+                os_thread.start()
+                self._os_thread = os_thread
             # one that runs sleeps until an earlier beat than this turn's first
 
-    def remove(self, claim_id: str) -> None:
-        """The turn ended."""
+    def remove(self, claim_id: str) -> bool:
+        """The turn ends.  Whether the heart beat for it."""
         with self._changed:
-            self._turns.pop(claim_id, None)
+            return self._turns.pop(claim_id, None) is not None
 
     def close(self) -> None:
         """Beats for no one any more."""
@@ -124,15 +125,16 @@ class Heart:
                 self._turns[claim_id] = (self._turns[claim_id][0], time.monotonic() + self._every_s * BUSY_SHARE)
 
     def _beat_once(self, turn: Beating) -> None:
+        sent_at = time.monotonic()
         try:
             match self._beat(turn.claim):
                 case Beat.EXTENDED:
-                    turn.beaten()
+                    turn.beaten(sent_at)
                 case Beat.BUSY:
                     self._soon(turn.claim.claim_id)
                 case Beat.LOST:
-                    self.remove(turn.claim.claim_id)
-                    turn.set_lost()
+                    if self.remove(turn.claim.claim_id):  # else its own end came first
+                        turn.set_lost()
         except ChatlockError as error:
             log.warning("heartbeat.failed", extra={"claim_id": turn.claim.claim_id, "error": type(error).__name__})
         except Exception:

@@ -9,11 +9,23 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from chatlock.errors import Closed
 
 T = TypeVar("T")
+
+Caller: TypeAlias = "asyncio.Task[Any] | threading.Thread"
+
+_held_back: contextvars.ContextVar[list[asyncio.CancelledError] | None] = contextvars.ContextVar(
+    "chatlock_held_back", default=None
+)
+"""Inside a shielded flow: the cancellations that came meanwhile."""
+
+
+def lives(caller: Caller) -> bool:
+    """Whether the task or OS thread has not ended.  From any OS thread."""
+    return caller.is_alive() if isinstance(caller, threading.Thread) else not caller.done()
 
 
 def drive(flow: Coroutine[Any, Any, T]) -> T:
@@ -29,17 +41,23 @@ def drive(flow: Coroutine[Any, Any, T]) -> T:
 
 
 async def settle(future: asyncio.Future[T]) -> T:
-    """Waits until the future is done, whatever cancellations come meanwhile, then lets the first one through."""
+    """Waits until the future is done, whatever cancellations come meanwhile, then lets the first one through.
+
+    Inside a shielded flow it is held back until the flow's end.
+    """
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
             await asyncio.wait({future})
         except asyncio.CancelledError as error:
             cancelled = cancelled or error
-    if cancelled is not None:
+    held_back = _held_back.get()
+    if cancelled is not None and held_back is None:
         if not future.cancelled():
             future.exception()
         raise cancelled
+    if cancelled is not None and held_back is not None:
+        held_back.append(cancelled)
     return future.result()
 
 
@@ -85,7 +103,8 @@ class AsyncSignal:
     async def wait(self, timeout_s: float | None) -> bool:
         """Whether the signal came in time."""
         try:
-            await asyncio.wait_for(self._event.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that comes together with the signal
+                await self._event.wait()
         except TimeoutError:
             return False
         self._event.clear()
@@ -107,8 +126,12 @@ class Io(Protocol):
         """A new signal."""
         ...
 
-    def caller(self) -> Callable[[], bool]:
-        """Whether the task or OS thread that calls this now is still alive, asked later from any OS thread."""
+    def caller(self) -> Caller:
+        """The task or OS thread that calls this now."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether the calling task itself was cancelled, and not only one that it awaits."""
         ...
 
 
@@ -127,9 +150,13 @@ class SyncIo:
         """An event of this OS thread."""
         return SyncSignal()
 
-    def caller(self) -> Callable[[], bool]:
-        """The calling OS thread's liveness."""
-        return threading.current_thread().is_alive
+    def caller(self) -> Caller:
+        """The calling OS thread."""
+        return threading.current_thread()
+
+    def cancelled(self) -> bool:
+        """Nobody can cancel an OS thread."""
+        return False
 
 
 class AsyncIo:
@@ -166,14 +193,32 @@ class AsyncIo:
         return await settle(asyncio.wrap_future(begun))
 
     async def shielded(self, flow: Coroutine[Any, Any, T]) -> T:
-        """Runs it as a task of its own and waits for its end."""
-        return await settle(asyncio.ensure_future(flow))
+        """Awaits it in the current task, which therefore cannot end before it, and cancels afterwards."""
+        outer, held_back = _held_back.get(), list[asyncio.CancelledError]()
+        token = _held_back.set(held_back)
+        try:
+            result = await flow
+        finally:
+            _held_back.reset(token)
+        if held_back and outer is None:
+            raise held_back[0]
+        if outer is not None:
+            outer.extend(held_back)
+        return result
 
     def signal(self) -> Signal:
         """An event of the running loop."""
         return AsyncSignal()
 
-    def caller(self) -> Callable[[], bool]:
-        """The calling task's liveness."""
+    def caller(self) -> Caller:
+        """The calling task; the OS thread where no loop runs."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        return task if task is not None else threading.current_thread()
+
+    def cancelled(self) -> bool:
+        """Whether the calling task has a cancellation that is not undone."""
         task = asyncio.current_task()
-        return (lambda: not task.done()) if task is not None else threading.current_thread().is_alive
+        return task is not None and task.cancelling() > 0

@@ -44,8 +44,9 @@ class Poller:
         """Starts the OS thread, once."""
         with self._woken:
             if self._os_thread is None and not self.closed:
-                self._os_thread = threading.Thread(target=self._run, name="chatlock-poller", daemon=True)
-                self._os_thread.start()
+                os_thread = threading.Thread(target=self._run, name="chatlock-poller", daemon=True)
+                os_thread.start()
+                self._os_thread = os_thread
 
     def nudge(self) -> None:
         """A hint that a thread may be due now: the next pass starts at once."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextvars
 import inspect
 import logging
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from chatlock.caller import on_caller
 from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.heart import Heart
 from chatlock.inputs import Key, canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
+from chatlock.io import Caller, lives
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
 from chatlock.ops.base import Message, turn_state
@@ -40,6 +43,7 @@ class TurnCore:
     ) -> None:
         self.claim = granted.claim
         self.messages: tuple[Message, ...] = granted.messages
+        self.began_at = time.monotonic()
         self.lost = False
         self.ended: str | None = None
         self.finished: Finished | None = None
@@ -48,29 +52,49 @@ class TurnCore:
         self.own_id: str | None = None
         self.delivers = False
         self.deliver_ms: int | None = None
-        self._heart, self._on_end = heart, on_end
+        self._heart, self._on_end, self._beats = heart, on_end, beats
+        self._telling = threading.Lock()
         self._lost_callbacks: list[Callable[[], object]] = []
         self._mid_fetches = 0
-        self._caller = store.io.caller()
-        self._valid_until = time.monotonic() + self.claim.lease_ms / 1000
+        self._users: list[Caller] = [store.io.caller()]
+        self._valid_until = self.claim.asked_at + self.claim.lease_ms / 1000
         if beats:
             heart.add(self)
 
     # -- what the heart asks and tells -------------------------------------------------------------------------------
     def alive(self) -> bool:
-        """Whether the turn is open and the task or OS thread that used it last lives."""
-        return self.ended is None and self._caller()
+        """Whether the turn is open and a task or OS thread that has used it lives."""
+        return self.ended is None and any(lives(user) for user in self._users)
 
-    def beaten(self) -> None:
-        """The lease was extended."""
-        self._valid_until = time.monotonic() + self.claim.lease_ms / 1000
+    def beaten(self, sent_at: float) -> None:
+        """The lease was extended by a beat that was sent then: it may have taken long to come back."""
+        self._valid_until = sent_at + self.claim.lease_ms / 1000
+
+    def _used_by(self, caller: Caller) -> None:
+        """A turn may be handed on, and used by several tasks; the heart forgets it with the last of them."""
+        if caller is self._users[-1]:
+            return
+        self._users = [*(user for user in self._users if user is not caller and lives(user)), caller]
+        if self._beats and self.ended is None and not self.lost:
+            self._heart.add(self)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """The heart does not beat meanwhile, and so never takes an end of our own for a loss."""
+        beat = self._heart.remove(self.claim.claim_id)
+        try:
+            yield
+        finally:
+            if beat and self.ended is None and not self.lost:
+                self._heart.add(self)
 
     def set_lost(self) -> None:
         """The claim is gone: sets `lost` and runs the callbacks, once, in the calling OS thread."""
-        if self.lost or self.ended is not None:
-            return
-        self.lost = True
-        callbacks, self._lost_callbacks = self._lost_callbacks, []
+        with self._telling:
+            if self.lost or self.ended is not None:
+                return
+            self.lost = True
+            callbacks, self._lost_callbacks = self._lost_callbacks, []
         for callback in callbacks:
             self._call_lost(callback)
 
@@ -82,20 +106,21 @@ class TurnCore:
 
     def on_lost(self, callback: Callable[[], object]) -> None:
         """Registers a callback; it runs at once if the claim is lost already."""
-        if self.lost:
+        with self._telling:
+            lost = self.lost
+            if not lost:
+                self._lost_callbacks.append(callback)
+        if lost:
             self._call_lost(callback)
-        else:
-            self._lost_callbacks.append(callback)
 
     def check(self, store: Store) -> None:
         """Raises ClaimLost once the turn is lost or ended, or the lease has passed on the monotonic clock.  No I/O."""
-        self._caller = store.io.caller()
+        self._used_by(store.io.caller())
         if self.lost or self.ended is not None or time.monotonic() >= self._valid_until:
             raise ClaimLost
 
     def _check_open(self, store: Store) -> None:
-        """The caller is who used the turn last: a turn may be handed from one task to another."""
-        self._caller = store.io.caller()
+        self._used_by(store.io.caller())
         if self.ended is not None:
             raise InvalidInput("turn_ended", f"this turn has ended: {self.ended}")
         if self.lost:
@@ -183,18 +208,21 @@ class TurnCore:
     async def fail(self, store: Store, error: BaseException | str) -> None:
         self._check_open(store)
         text = storable(error if isinstance(error, str) else type(error).__name__, ERROR_CHARS_MAX)
-        ended = await store.fail(self.claim, len(self.messages), text)
+        with self._ending():
+            ended = await store.fail(self.claim, len(self.messages), text)
+            if ended is not None:
+                self.end("failed")
         if ended is None:
             await self.close_lost(store)
             raise ClaimLost
-        self.end("failed")
 
     async def release(self, store: Store) -> bool:
         """Hands the claim back uncharged.  False: it was not ours any more."""
         if self.ended is not None:
             return False
-        released = await store.release(self.claim.key, self.claim.claim_id)
-        self.end("released")
+        with self._ending():
+            released = await store.release(self.claim.key, self.claim.claim_id)
+            self.end("released")
         return released
 
     async def close_lost(self, store: Store) -> None:

@@ -17,7 +17,7 @@ class Windows:
     """Windows by agent; a claim stores the one it was given, so a shrinking window never ends a live turn early."""
 
     def __init__(self, executor: Executor, limits: Limits, owner: str, *, heartbeat: bool) -> None:
-        self._executor, self._limits, self._owner, self._heartbeat = executor, limits, owner, heartbeat
+        self._executor, self._limits, self.owner, self._heartbeat = executor, limits, owner, heartbeat
         self._by_agent: dict[str, int] = {}
         self._read_at: float | None = None
 
@@ -38,6 +38,4 @@ class Windows:
     def request(self, agent: str) -> Request:
         """A claim request with a fresh claim_id.  Without a heartbeat the lease is the window."""
         window = self.of(agent)
-        return Request(
-            new_id(), self._owner, self._limits.lease_ms if self._heartbeat else window, window, self._limits
-        )
+        return Request(new_id(), self.owner, self._limits.lease_ms if self._heartbeat else window, window, self._limits)

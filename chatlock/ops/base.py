@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sqlalchemy import CursorResult, and_, bindparam, select
@@ -99,7 +100,10 @@ class Incomplete:
 
 @dataclass(frozen=True)
 class Claim:
-    """A granted claim.  from_seq is done_seq at the claim; fresh: no attempt or stall was charged before it."""
+    """A granted claim.  from_seq is done_seq at the claim; fresh: no attempt or stall was charged before it.
+
+    asked_at: when it was asked for, on this process's monotonic clock.
+    """
 
     key: Key
     incarnation: int
@@ -111,6 +115,7 @@ class Claim:
     window_ms: int
     fresh: bool = True
     previous_incomplete: Incomplete | None = None
+    asked_at: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True)

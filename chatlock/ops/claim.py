@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from sqlalchemy import insert, select, update
@@ -18,13 +19,17 @@ from chatlock.schema import threads, turns
 
 @dataclass(frozen=True)
 class Request:
-    """What a caller asks for: claim_id is made before the attempt, so that it can be released whatever happens."""
+    """What a caller asks for: claim_id is made before the attempt, so that it can be released whatever happens.
+
+    asked_at: on this process's monotonic clock, so no later than the start of the lease on the database's.
+    """
 
     claim_id: str
     owner: str
     lease_ms: int
     window_ms: int
     limits: Limits
+    asked_at: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,7 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
         agent=row.agent,
         lease_ms=request.lease_ms,
         window_ms=request.window_ms,
+        asked_at=request.asked_at,
         fresh=row.attempts == 0 and row.stalls == 0,
         previous_incomplete=Incomplete(before.token, before.state, from_json(before.mark))
         if before and incomplete
@@ -172,6 +178,7 @@ def adopt(row: ThreadRow, key: Key, request: Request) -> Granted | None:
         agent=row.agent,
         lease_ms=request.lease_ms,
         window_ms=request.window_ms,
+        asked_at=request.asked_at,
         fresh=row.attempts == 0 and row.stalls == 0,
     )
     return Granted(claim)

@@ -189,6 +189,7 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
             agent=submission.agent,
             lease_ms=request.lease_ms,
             window_ms=request.window_ms,
+            asked_at=request.asked_at,
         )
         message = Message(stored.seq, submission.message_id, from_json(submission.payload), stored.now or 0)
         outcome = Queued(message_id=submission.message_id, seq=stored.seq, position=0, turn=stored.token)

@@ -77,8 +77,9 @@ class Waiters:
                 waiter.closed = True
                 waiter.signal.set()
             elif self._os_thread is None:
-                self._os_thread = threading.Thread(target=self._run, name="chatlock-look", daemon=True)
-                self._os_thread.start()
+                os_thread = threading.Thread(target=self._run, name="chatlock-look", daemon=True)
+                os_thread.start()
+                self._os_thread = os_thread
             else:
                 self._changed.notify_all()
 

@@ -1,0 +1,130 @@
+"""One message's way to its outcome: stored, waited for, and claimed when its thread is free."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, TypeVar
+
+from chatlock.errors import ChatlockError, Closed, StoreUnavailable
+from chatlock.inputs import checked_ms
+from chatlock.ops.claim import Granted, Request
+from chatlock.ops.submit import Submission
+from chatlock.protocol import Outcome, Queued, Unknown
+from chatlock.turn_core import TurnCore, keys_in_turn
+from chatlock.wake.waiters import Waiter
+
+if TYPE_CHECKING:
+    from chatlock.flows import Flows
+
+log = logging.getLogger("chatlock")
+
+T = TypeVar("T")
+
+
+class Place:
+    """Subscribed before the message is stored, judged by its disposition.
+
+    Whoever leaves it by an exception gives back what its last attempt won, whether or not it was told of it.
+    """
+
+    def __init__(self, flows: Flows, what: Submission, wait_ms: int | None, *, claims: bool) -> None:
+        inside = what.key in keys_in_turn.get()  # a turn that waits for its own thread would wait for ever
+        if flows.closing:
+            raise Closed
+        self._flows, self._what = flows, what
+        self._claims = claims and not inside
+        self._wait_ms = 0 if inside else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
+        self._deadline = None if self._wait_ms is None else time.monotonic() + self._wait_ms / 1000
+        self._incarnation, self.seq = 0, 0
+        self._asked: Request | None = None
+        self._core: TurnCore | None = None
+        self._waiter: Waiter | None = None
+        if self._wait_ms != 0:
+            self._waiter = flows.waiters.subscribe(what.key, flows.store.io.signal(), claims=self._claims)
+
+    def leave(self) -> None:
+        """Nobody waits here any more."""
+        if self._waiter is not None:
+            self._flows.waiters.unsubscribe(self._waiter)
+
+    async def give_back(self) -> None:
+        """Releases, by its claim_id, the claim that was last asked for here, unless its turn has ended."""
+        if self._asked is None or (self._core is not None and self._core.ended is not None):
+            return
+        try:
+            await self._flows.store.release(self._what.key, self._asked.claim_id)
+        except Closed:  # the end of the client has released it
+            return
+        except ChatlockError as error:  # the lease frees it
+            fields = {"claim_id": self._asked.claim_id, "error": type(error).__name__}
+            log.warning("claim.release_failed", extra=fields)
+        self._flows.forget(self._asked.claim_id)
+        if self._core is not None:
+            self._core.end("released")
+
+    async def first(self) -> TurnCore | Outcome:
+        """Stores the message; the turn if the claim was won, or the outcome once there is one or the wait is over."""
+        request = await self._flows.request(self._what.agent) if self._claims else None
+        try:
+            stored = await self._asking(request, self._flows.store.submit(self._what, request))
+        except StoreUnavailable as error:
+            if error.commit_unknown:
+                return Unknown(message_id=self._what.message_id)
+            raise
+        self._incarnation, self.seq = stored.incarnation, stored.seq or 0
+        if stored.granted is not None:
+            return await self._opened(stored.granted)
+        self._refused()
+        if not isinstance(stored.outcome, Queued):
+            return stored.outcome
+        return stored.outcome if self._waiter is None else await self.next()
+
+    async def _asking(self, request: Request | None, attempt: Awaitable[T]) -> T:
+        """An attempt to claim: what it wins is known to `give_back` and to the end of the client before it begins."""
+        if request is None:
+            return await attempt
+        self._asked, self._core = request, None
+        self._flows.expect(self._what.key, request.claim_id)
+        try:
+            return await attempt
+        except ChatlockError:
+            self._refused()
+            raise
+
+    def _refused(self) -> None:
+        if self._asked is not None:
+            self._flows.forget(self._asked.claim_id)
+            self._asked = None
+
+    async def _opened(self, granted: Granted) -> TurnCore:
+        self._core = self._flows.opened(granted, self._what.message_id)
+        if self._flows.closing:
+            await self.give_back()
+            raise Closed
+        return self._core
+
+    async def next(self) -> TurnCore | Outcome:
+        """Waits for the message's outcome, or for its thread to become free and claims it."""
+        store, waiter = self._flows.store, self._waiter
+        while waiter is not None:
+            self._flows.waiters.arm(waiter, (self._what.key.tenant, self._what.key.thread, self._incarnation, self.seq))
+            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            signalled = await waiter.signal.wait(left)
+            if waiter.closed:
+                raise Closed
+            look = waiter.look
+            if signalled and look is not None and look.claimable:
+                request = await self._flows.request(self._what.agent)
+                attempt = store.claim_for(self._what.key, request, self._incarnation, self.seq)
+                granted = await self._asking(request, attempt)
+                if granted is not None:
+                    self._flows.waiters.disarm(waiter)
+                    return await self._opened(granted)
+                self._refused()
+            elif not signalled or (look is not None and look.resolved):
+                outcome = await store.outcome(self._what.key, self._what.message_id)
+                if not signalled or not isinstance(outcome, Queued):
+                    return outcome
+        return await store.outcome(self._what.key, self._what.message_id)
