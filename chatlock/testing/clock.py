@@ -127,13 +127,17 @@ class DatabaseClock:
 
 
 class MonotonicClock:
-    """A monotonic clock in seconds that moves only when it is told to: `Sweep(.., monotonic=clock)`."""
+    """A monotonic clock in seconds that moves only when it is told to: by it a sweeper tells two sightings apart."""
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
 
     def __call__(self) -> float:
         return self.now_s
+
+    def attach(self, client: Client) -> None:
+        """The client's sweeper reads this clock from now on."""
+        client._sweep._monotonic = self
 
     def advance(self, by_ms: int) -> None:
         """Moves on.  A monotonic clock never goes back."""
