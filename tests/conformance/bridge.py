@@ -70,15 +70,20 @@ class Bridge:
         finally:
             self.run(events.aclose())
 
+    def end_tasks(self) -> None:
+        """The task of every OS thread that called until now ends, as its OS thread may have."""
+        for inbox in self._inboxes:
+            self.loop.call_soon_threadsafe(inbox.put_nowait, None)
+        for task in self._tasks:
+            task.result(SECONDS_MAX)
+        self._own, self._inboxes, self._tasks = threading.local(), [], []
+
     def close(self, drain_ms: int = 0) -> None:
         """Closes the client, once, and the loop."""
         if self.loop.is_closed():
             return
         self.run(self.chat.close(drain_ms))
-        for inbox in self._inboxes:
-            self.loop.call_soon_threadsafe(inbox.put_nowait, None)
-        for task in self._tasks:
-            task.result(SECONDS_MAX)
+        self.end_tasks()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._os_thread.join(SECONDS_MAX)
         self.loop.close()
