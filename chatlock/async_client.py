@@ -10,12 +10,14 @@ from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
 from chatlock.admin import Swept, act
-from chatlock.client_base import Client, ClientOptions, Source, SubmitOptions, last_events, log_background
+from chatlock.client_base import WAIT_MS, Client, ClientOptions, Source, SubmitOptions, last_events, log_background
 from chatlock.errors import TurnNotGranted
 from chatlock.handlers import Event, in_os_thread
+from chatlock.inputs import Key, checked_id
 from chatlock.io import AsyncIo, settle
 from chatlock.ops.audit import Receipt
 from chatlock.ops.verify import Verified
+from chatlock.place import await_outcome
 from chatlock.polling import BATCH
 from chatlock.protocol import Outcome
 from chatlock.turn import AsyncTurn
@@ -160,17 +162,30 @@ class AsyncChatlock(Client):
         finally:
             exit_turn(core)
 
-    async def stream(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> AsyncIterator[Event]:
+    def stream(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> AsyncIterator[Event]:
         """See Chatlock.stream.  Leaving early cancels this call's turn, which is released uncharged."""
         what, wait_ms = self._submission(thread, payload, options)
+        return self._events(what.key, what.message_id, lambda: self._flows.submit(what, wait_ms))
+
+    def follow(
+        self, thread: str, message_id: str, *, tenant: str | None = None, wait_ms: int | None = WAIT_MS
+    ) -> AsyncIterator[Event]:
+        """See Chatlock.follow."""
+        self._ready()
+        key, found = self._flows.key(tenant, thread), checked_id(message_id, "message_id")
+        return self._events(key, found, lambda: await_outcome(self._flows, key, found, wait_ms))
+
+    async def _events(
+        self, key: Key, message_id: str, flow: Callable[[], Coroutine[Any, Any, Outcome]]
+    ) -> AsyncIterator[Event]:
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
 
         def put(event: Event) -> None:
             with suppress(RuntimeError):  # the loop has closed, and with it the reader
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        stop = self._flows.feeds.listen(what.key, what.message_id, put)
-        task = asyncio.ensure_future(self._flows.submit(what, wait_ms))
+        stop = self._flows.feeds.listen(key, message_id, put)
+        task = asyncio.ensure_future(flow())
         task.add_done_callback(lambda done: loop.call_soon(events.put_nowait, None))
         try:
             streamed = False

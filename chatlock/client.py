@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar, Unpack
 
 from chatlock.admin import Swept, act
-from chatlock.client_base import Client, ClientOptions, Source, SubmitOptions, last_events, log_background
+from chatlock.client_base import WAIT_MS, Client, ClientOptions, Source, SubmitOptions, last_events, log_background
 from chatlock.errors import TurnNotGranted
 from chatlock.handlers import Event
+from chatlock.inputs import Key, checked_id
 from chatlock.io import SyncIo, drive
 from chatlock.ops.audit import Receipt
 from chatlock.ops.verify import Verified
+from chatlock.place import await_outcome
 from chatlock.polling import BATCH
 from chatlock.protocol import Outcome
 from chatlock.turn import Turn
@@ -120,12 +122,26 @@ class Chatlock(Client):
         Elsewhere, or later, the stored reply comes as one event.  Leaving early lets the turn run on.
         """
         what, wait_ms = self._submission(thread, payload, options)
+        return self._events(what.key, what.message_id, lambda: self._flows.submit(what, wait_ms))
+
+    def follow(
+        self, thread: str, message_id: str, *, tenant: str | None = None, wait_ms: int | None = WAIT_MS
+    ) -> Iterator[Event]:
+        """The events of a message that is stored already, as stream() gives them; NotFound for one that is not there.
+
+        It waits up to wait_ms (None: until there is an outcome) and never claims.
+        """
+        self._ready()
+        key, found = self._flows.key(tenant, thread), checked_id(message_id, "message_id")
+        return self._events(key, found, lambda: await_outcome(self._flows, key, found, wait_ms))
+
+    def _events(self, key: Key, message_id: str, flow: Callable[[], Coroutine[Any, Any, Outcome]]) -> Iterator[Event]:
         events: queue.SimpleQueue[Event | Outcome | BaseException] = queue.SimpleQueue()
-        stop = self._flows.feeds.listen(what.key, what.message_id, events.put)
+        stop = self._flows.feeds.listen(key, message_id, events.put)
 
         def work() -> None:
             try:
-                events.put(drive(self._flows.submit(what, wait_ms)))
+                events.put(drive(flow()))
             except BaseException as error:  # noqa: BLE001  raised again by the reader
                 events.put(error)
 

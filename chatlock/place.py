@@ -8,10 +8,10 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeVar
 
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
-from chatlock.inputs import checked_ms
+from chatlock.inputs import Key, checked_ms
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
-from chatlock.protocol import Outcome, Queued, Unknown
+from chatlock.protocol import NotFound, Outcome, Queued, Unknown
 from chatlock.turn_core import TurnCore, keys_in_turn
 from chatlock.wake.waiters import Waiter
 
@@ -81,6 +81,20 @@ class Place:
             return stored.outcome
         return stored.outcome if self._waiter is None else await self.next()
 
+    async def found(self) -> Outcome:
+        """The outcome of a message that is stored already, once there is one or the wait is over."""
+        where = await self._flows.store.located(self._what.key, self._what.message_id)
+        if where is None:
+            return NotFound(message_id=self._what.message_id)
+        self._incarnation, self.seq = where
+        outcome = await self._flows.store.outcome(self._what.key, self._what.message_id)
+        if self._waiter is None or not isinstance(outcome, Queued):
+            return outcome
+        later = await self.next()
+        if isinstance(later, TurnCore):
+            raise AssertionError("a claim was granted to a call that does not claim")
+        return later
+
     async def _asking(self, request: Request | None, attempt: Awaitable[T]) -> T:
         """An attempt to claim: what it wins is known to `give_back` and to the end of the client before it begins."""
         if request is None:
@@ -128,3 +142,12 @@ class Place:
                 if not signalled or not isinstance(outcome, Queued):
                     return outcome
         return await store.outcome(self._what.key, self._what.message_id)
+
+
+async def await_outcome(flows: Flows, key: Key, message_id: str, wait_ms: int | None) -> Outcome:
+    """Waits for the outcome of a message that is stored already, without ever claiming its thread."""
+    place = Place(flows, Submission(key, message_id, "", "", agent=""), wait_ms, claims=False)
+    try:
+        return await place.found()
+    finally:
+        place.leave()

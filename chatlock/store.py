@@ -84,6 +84,10 @@ class Store:
         """See ops.inspect."""
         return await self.read("status", lambda c: inspect.outcome_of(c, key, message_id))
 
+    async def located(self, key: Key, message_id: str) -> tuple[int, int] | None:
+        """See ops.inspect."""
+        return await self.read("locate", lambda c: inspect.locate(c, key, message_id))
+
     async def kept_session(self, held: Claim, name: str) -> str | None:
         """See ops.fence."""
         return await self.read("session.read", lambda c: fence.kept_session(c, held, name))

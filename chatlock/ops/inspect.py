@@ -71,6 +71,12 @@ OUTCOME = named(
     .outerjoin(turns, _turn_of_message)
     .where(of_thread(threads)),
 )
+LOCATE = named(
+    "message.locate",
+    select(messages.c.incarnation, messages.c.seq)
+    .join(threads, _message_of_thread)
+    .where(of_thread(messages), messages.c.message_id == b("message_id")),
+)
 LOOK = named(
     "messages.look",
     select(
@@ -106,6 +112,12 @@ def outcome_of(conn: Connection, key: Key, message_id: str) -> Outcome:
     if row.seq is None:
         return NotFound(message_id=message_id)
     return _told(row, message_id)
+
+
+def locate(conn: Connection, key: Key, message_id: str) -> tuple[int, int] | None:
+    """(incarnation, seq) of a message of the thread's present incarnation."""
+    row = run(conn, LOCATE, key, message_id=message_id).one_or_none()
+    return None if row is None else (int(row.incarnation), int(row.seq))
 
 
 def _told(row: Any, message_id: str) -> Outcome:

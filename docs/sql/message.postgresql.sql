@@ -1,3 +1,12 @@
+-- message.locate
+SELECT chatlock_messages.incarnation, chatlock_messages.seq
+FROM chatlock_messages JOIN chatlock_threads ON chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.message_id = :b_message_id::VARCHAR;
+
 -- message.outcome
 SELECT chatlock_threads.status, chatlock_threads.token, chatlock_threads.fetched_seq, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_turns.reply, chatlock_turns.error, (SELECT count(*) AS count_1
 FROM chatlock_messages AS ahead

@@ -15,8 +15,16 @@ AND (chatlock_messages.incarnation < :b_live::BIGINT OR :b_deleted = 1);
 SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.ended_at
 FROM chatlock_turns
 WHERE chatlock_turns.ended_at >= :b_since::BIGINT
+AND chatlock_turns.ended_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_age::BIGINT
+AND ((SELECT chatlock_turns.ended_at
+FROM chatlock_turns
+WHERE chatlock_turns.ended_at >= :b_since::BIGINT
 AND chatlock_turns.ended_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_age::BIGINT ORDER BY chatlock_turns.ended_at
- LIMIT :b_limit;
+ LIMIT 1 OFFSET :b_limit - 1) IS NULL OR chatlock_turns.ended_at <= (SELECT chatlock_turns.ended_at
+FROM chatlock_turns
+WHERE chatlock_turns.ended_at >= :b_since::BIGINT
+AND chatlock_turns.ended_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_age::BIGINT ORDER BY chatlock_turns.ended_at
+ LIMIT 1 OFFSET :b_limit - 1)) ORDER BY chatlock_turns.ended_at;
 
 -- purge.payloads
 UPDATE chatlock_messages

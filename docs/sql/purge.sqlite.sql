@@ -15,8 +15,16 @@ AND (chatlock_messages.incarnation < :b_live OR :b_deleted = 1);
 SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.ended_at
 FROM chatlock_turns
 WHERE chatlock_turns.ended_at >= :b_since
+AND chatlock_turns.ended_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_age
+AND ((SELECT chatlock_turns.ended_at
+FROM chatlock_turns
+WHERE chatlock_turns.ended_at >= :b_since
 AND chatlock_turns.ended_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_age ORDER BY chatlock_turns.ended_at
- LIMIT :b_limit OFFSET 0;
+ LIMIT 1 OFFSET :b_limit - 1) IS NULL OR chatlock_turns.ended_at <= (SELECT chatlock_turns.ended_at
+FROM chatlock_turns
+WHERE chatlock_turns.ended_at >= :b_since
+AND chatlock_turns.ended_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_age ORDER BY chatlock_turns.ended_at
+ LIMIT 1 OFFSET :b_limit - 1)) ORDER BY chatlock_turns.ended_at;
 
 -- purge.payloads
 UPDATE chatlock_messages
