@@ -19,12 +19,16 @@ from chatlock.schema import messages, meta, turns
 _dead_incarnation = or_(turns.c.incarnation < b("live"), b("deleted") == 1)
 
 WATERMARK = named("purge.watermark", select(meta.c.value).where(meta.c.name == "purged_through"))
+_old = (turns.c.ended_at >= b("since"), turns.c.ended_at < stable_ms() - b("age"))
+_edge = (
+    select(turns.c.ended_at).where(*_old).order_by(turns.c.ended_at).offset(b("limit") - 1).limit(1).scalar_subquery()
+)
+# the last millisecond of a batch is taken whole: the next one begins behind it
 OLD_TURNS = named(
     "purge.old_turns",
     select(turns.c.tenant, turns.c.thread_id, turns.c.ended_at)
-    .where(turns.c.ended_at >= b("since"), turns.c.ended_at < stable_ms() - b("age"))
-    .order_by(turns.c.ended_at)
-    .limit(b("limit")),
+    .where(*_old, or_(_edge.is_(None), turns.c.ended_at <= _edge))
+    .order_by(turns.c.ended_at),
 )
 FORGET_PAYLOADS = named(
     "purge.payloads",
