@@ -235,19 +235,19 @@ def random_id(size: int, seed: int = 0) -> str:
     return "".join(random.Random(size + seed).choices(string.ascii_letters + string.digits, k=size))
 
 
-@pytest.mark.parametrize("size", [ID_BYTES_MAX + 1, 255, 256, 2_600, 2_704, 4_000, 100_000])
-def test_long_id_is_refused_at_intake(database: Database, serving: Client, size: int) -> None:
+def test_long_id_is_refused_at_intake(database: Database, serving: Client) -> None:
     """B26: the same limit on both databases, before a row is written; also for ids that differ only at their end."""
     chat = serving(database)
     chat.setup()
     before = row_count(database)
-    for twin in (random_id(size), random_id(size)[:-1] + "!"):
-        for name in ("thread", "message_id", "tenant", "agent"):
-            with pytest.raises(InvalidInput) as refused:
-                chat.submit(**{"thread": "thread", "payload": "hello", name: twin})
-            assert refused.value.reason == f"bad_{name}"
-        with pytest.raises(InvalidInput):
-            chat.status("thread", twin)
+    for size in (ID_BYTES_MAX + 1, 255, 256, 2_600, 2_704, 4_000, 100_000):
+        for twin in (random_id(size), random_id(size)[:-1] + "!"):
+            for name in ("thread", "message_id", "tenant", "agent"):
+                with pytest.raises(InvalidInput) as refused:
+                    chat.submit(**{"thread": "thread", "payload": "hello", name: twin})
+                assert refused.value.reason == f"bad_{name}"
+            with pytest.raises(InvalidInput):
+                chat.status("thread", twin)
     assert row_count(database) == before
 
 

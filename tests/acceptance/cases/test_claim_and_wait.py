@@ -7,6 +7,7 @@ import gc
 import itertools
 import threading
 import time
+import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy import select, update
 
-from chatlock import AlreadyAnswered, Answered, AsyncChatlock, Chatlock, ClaimLost, Limits, Queued, flows
+from chatlock import AlreadyAnswered, Answered, AsyncChatlock, Chatlock, ClaimLost, Limits, Queued, place
 from chatlock.dialects import wall_ms
 from chatlock.ops import base, claim
 from chatlock.ops.base import b, of_thread
@@ -359,7 +360,7 @@ def test_only_a_turn_that_does_not_know_itself_waits_for_itself(
 ) -> None:
     """B10 and its negative control: a turn that forgets its own thread becomes a waiter of it."""
     if not guarded:
-        monkeypatch.setattr(flows, "keys_in_turn", ContextVar("forgotten", default=frozenset()))
+        monkeypatch.setattr(place, "keys_in_turn", ContextVar("forgotten", default=frozenset()))
     chat = client(database)
     waited: list[str] = []
     subscribe = chat._flows.waiters.subscribe
@@ -499,11 +500,15 @@ async def cancel_waiters(chat: AsyncChatlock, database: Database, prefix: str, c
 async def rounds_of_cancelled_waiters(database: Database, agent: Agent, sync: Chatlock, callers: Callers) -> None:
     """B14's rounds: hold, wait, cancel, open, and a fresh waiter is served."""
     async with AsyncChatlock(database.url, tenant=TENANT, poller=False) as chat:
+        chat.handler()(lambda turn: len(turn.messages))
+        subscribe, kept = chat._flows.waiters.subscribe, weakref.WeakSet[Waiter]()
 
-        @chat.handler()
-        async def handle(turn: Any) -> int:
-            return len(turn.messages)
+        def noted(key: Any, signal: Any, *, claims: bool) -> Waiter:
+            waiter = subscribe(key, signal, claims=claims)
+            kept.add(waiter)
+            return waiter
 
+        chat._flows.waiters.subscribe = noted  # type: ignore[method-assign]
         for number in range(scaled(2, 20)):
             gate = agent.hold("thread")
             holder = callers.submit(sync, "thread", "hold")
@@ -517,7 +522,7 @@ async def rounds_of_cancelled_waiters(database: Database, agent: Agent, sync: Ch
             await asyncio.wrap_future(holder)
             assert isinstance(await fresh, Answered)
         gc.collect()
-        assert not [thing for thing in gc.get_objects() if isinstance(thing, Waiter)]
+        assert len(kept) == 0
 
 
 def test_cancelled_waiters_leave_nothing_behind(
@@ -579,7 +584,7 @@ def test_caller_whose_wait_is_over_does_not_run(
     gate.wait_entered()
     with monkeypatch.context() as patch:
         if wait_ms == 30_000:
-            patch.setattr(flows, "time", HourlyClock())
+            patch.setattr(place, "time", HourlyClock())
         outcome = callers.submit(chat, "thread", "two", message_id="m2", wait_ms=wait_ms).result(SECONDS_MAX)
     assert outcome == Queued(message_id="m2", seq=2, position=1)
     assert [e.ids for e in journal.enters()] == [("m1",)]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import update
 
-from chatlock import AlreadyAnswered, Answered, Busy, Chatlock, Conflict, Queued, Unknown, executor
-from chatlock.ops import hot
+from chatlock import AlreadyAnswered, Answered, Busy, Chatlock, Conflict, Queued, Unknown, admin, executor
+from chatlock.ops import hot, purge
+from chatlock.ops.base import b, of_incarnation
+from chatlock.schema import messages
 from tests.acceptance.cases.support import (
     SECONDS_MAX,
     TENANT,
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from chatlock import Outcome, Turn
-    from tests.acceptance.cases.support import Agent, Callers, Journal
+    from tests.acceptance.cases.support import Agent, Callers, Gate, Journal
     from tests.support.databases import Database
 
     Client = Callable[..., Chatlock]
@@ -297,29 +300,64 @@ def test_message_of_a_process_killed_between_any_two_statements_is_answered_once
 
 
 # -- B22: retention ----------------------------------------------------------------------------------------------------
+def purge_while_one_runs(
+    database: Database, chat: Chatlock, agent: Agent, callers: Callers
+) -> tuple[Gate, Future[Outcome], list[str | None]]:
+    """m0 is answered, m1 is in a held turn, m2 waits, and all are ten years old: the payloads after a purge."""
+    callers.ask(chat, "thread", "zero", message_id="m0")
+    gate = agent.hold("thread")
+    first = callers.submit(chat, "thread", "one", message_id="m1")
+    gate.wait_entered()
+    callers.ask(chat, "thread", "two", message_id="m2", wait_ms=0)
+    for message_id in ("m0", "m1", "m2"):
+        age_message(database, message_id, DECADE_MS)
+    rows(database, "UPDATE chatlock_turns SET ended_at = ended_at - :ms WHERE state = 'done'", ms=DECADE_MS)
+    assert chat.purge(older_than_ms=1_000) > 0
+    return gate, first, [message["payload"] for message in message_rows(database, "thread")]
+
+
 def test_purge_never_touches_a_message_that_runs_or_waits(
     database: Database, serving: Client, agent: Agent, callers: Callers, journal: Journal
 ) -> None:
     """B22: records far past any retention are kept while their message is not resolved; a late copy gets its state."""
     chat = serving(database)
-    gate = agent.hold("thread")
-    first = callers.submit(chat, "thread", "one", message_id="m1")
-    gate.wait_entered()
-    callers.ask(chat, "thread", "two", message_id="m2", wait_ms=0)
-    for message_id in ("m1", "m2"):
-        age_message(database, message_id, DECADE_MS)
-    before = message_rows(database, "thread")
-    assert chat.purge(older_than_ms=1) == 0
-    assert message_rows(database, "thread") == before
+    gate, first, payloads = purge_while_one_runs(database, chat, agent, callers)
+    assert payloads == [None, '"one"', '"two"']
     running = callers.ask(chat, "thread", "one", message_id="m1", wait_ms=0)
     waiting = callers.ask(chat, "thread", "two", message_id="m2", wait_ms=0)
-    assert running == Queued(message_id="m1", seq=1, position=0, turn=1)
-    assert waiting == Queued(message_id="m2", seq=2, position=1)
+    assert running == Queued(message_id="m1", seq=2, position=0, turn=2)
+    assert waiting == Queued(message_id="m2", seq=3, position=1)
     gate.open()
     assert isinstance(first.result(SECONDS_MAX), Answered)
     quiesce(chat, database)
-    assert [e.ids for e in journal.enters()] == [("m1",), ("m2",)]
-    assert_invariants(database, chat, journal=journal, told=callers.told)
+    assert [e.ids for e in journal.enters()] == [("m0",), ("m1",), ("m2",)]
+    assert_invariants(database, chat, journal=journal, told=callers.told[1:])
+
+
+def test_control_a_purge_by_age_alone_forgets_what_still_waits(
+    database: Database, serving: Client, agent: Agent, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of B22: without the guard of resolved messages the waiting ones lose their payloads."""
+    by_age = update(messages).where(of_incarnation(messages), messages.c.received_at < b("horizon"))
+    monkeypatch.setattr(purge, "FORGET_PAYLOADS", by_age.values(payload=None))
+    gate, first, payloads = purge_while_one_runs(database, serving(database), agent, callers)
+    assert payloads == [None, None, None]
+    gate.open()
+    first.result(SECONDS_MAX)
+
+
+def test_purge_reaches_every_turn_of_many_that_ended_together(
+    database: Database, serving: Client, callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B22: retention works in batches; none of the turns of one millisecond is skipped at the edge of a batch."""
+    monkeypatch.setattr(admin, "PURGE_BATCH", 2)
+    chat = serving(database)
+    for number in range(5):
+        callers.ask(chat, f"thread-{number}", "hello")
+    rows(database, "UPDATE chatlock_turns SET ended_at = 1000")
+    rows(database, "UPDATE chatlock_messages SET received_at = 1000")
+    chat.purge(older_than_ms=1_000)
+    assert not rows(database, "SELECT 1 FROM chatlock_messages WHERE payload IS NOT NULL")
 
 
 def test_purged_message_is_still_known(database: Database, serving: Client, callers: Callers, journal: Journal) -> None:
