@@ -39,6 +39,7 @@ DIALECTS: dict[str, Any] = {
 
 _WINDOWS = "windows belong to agents, which all tenants share"
 _PURGE = "a purge finds old rows of all tenants; what it changes, it changes thread by thread"
+_OPERATOR = "an operator may ask about all tenants; the form for one of them stands beside it"
 _EPOCH = "an epoch begins for the whole database; tokens are raised thread by thread"
 OVER_ALL_TENANTS: dict[str, str] = {
     "due.list": "the poller serves all tenants",
@@ -60,6 +61,22 @@ OVER_ALL_TENANTS: dict[str, str] = {
     "windows.record": _WINDOWS,
     "windows.through": _WINDOWS,
 }
+OVER_ALL_TENANTS |= {
+    f"{name}_of_all": _OPERATOR
+    for name in (
+        "contents.audit",
+        "contents.dead",
+        "contents.inbox",
+        "contents.intents",
+        "contents.turns",
+        "forget.old_dead",
+        "report.overdue",
+        "report.running",
+        "report.stale",
+        "report.threads",
+    )
+}
+OVER_ALL_TENANTS["report.surroundings"] = "says how the pollers and workers of all tenants are"
 """Statements that do not name the tenant, each with its reason."""
 
 ONE_DIALECT = {

@@ -6,7 +6,10 @@ import click
 
 from chatlock.cli.context import Commands
 from chatlock.cli.db import db
+from chatlock.cli.messages import dead, inbox
 from chatlock.cli.service import poller, worker
+from chatlock.cli.threads import cancel, threads, why
+from chatlock.cli.turns import audit, intents, turns
 
 
 @click.group(cls=Commands)
@@ -14,12 +17,17 @@ from chatlock.cli.service import poller, worker
 def main() -> None:
     """One turn per conversation thread.
 
-    Commands that need the database take --url or the environment variable CHATLOCK_URL. The exit
-    code is 0 when all is well, 1 when something was refused or a check failed, 2 for a usage
-    error, 5 when the database cannot serve.
+    Commands that need the database take it from CHATLOCK_URL (or --url), and the tenant from
+    CHATLOCK_TENANT (or --tenant). Exit codes: 0 all is well, 1 refused or a check failed, 2 usage,
+    3 stuck threads were found, 4 someone was faster, 5 the database cannot serve.
+
+    \b
+    Examples:
+      chatlock threads ls --all-tenants --stuck
+      chatlock why --tenant acme t1
+      chatlock top
     """
 
 
-main.add_command(db)
-main.add_command(poller)
-main.add_command(worker)
+for command in (threads, why, cancel, inbox, dead, turns, intents, audit, db, poller, worker):
+    main.add_command(command)

@@ -1,4 +1,4 @@
-"""What every command has: where the database is, how to print, and what an error's exit code is."""
+"""What every command has: the database, whose threads, how to print, and what an error's exit code is."""
 
 from __future__ import annotations
 
@@ -11,42 +11,109 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from chatlock.cli.output import echo, print_table, visible
+from chatlock.client import Chatlock
+from chatlock.console import Console, Scope
 from chatlock.dialects import checked_url
 from chatlock.errors import ChatlockError, InvalidInput, StoreUnavailable
 from chatlock.executor import Executor
+from chatlock.inputs import Key, checked_id, checked_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from sqlalchemy.engine import URL
+
+    from chatlock.cli.facts import Line
 
 JSON_VERSION = 1
+REFUSED, MISUSE, STUCK, RACE_LOST, UNREACHABLE = 1, 2, 3, 4, 5
+"""Exit codes beside 0, which says that all is well."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """One command's database and output."""
+    """One command's database, tenant (None: not asked for, or all) and output."""
 
     url: str
     as_json: bool
+    tenant: str | None = None
 
-    @contextmanager
-    def executor(self, *, create: bool = False) -> Iterator[Executor]:
-        """The database, closed at the end; a missing SQLite file is made only with `create`."""
+    def key(self, thread: str) -> Key:
+        """The key of one of the tenant's threads."""
+        return checked_key(self.tenant, thread)
+
+    def scope(self, thread: str | None = None) -> Scope:
+        """One thread of the tenant, or all; tenant None: every tenant's."""
+        if thread is not None:
+            key = self.key(thread)
+            return Scope(key.tenant, key.thread)
+        return Scope(None if self.tenant is None else checked_id(self.tenant, "tenant"))
+
+    def checked_url(self, *, create: bool = False) -> URL:
+        """The database's URL; a missing SQLite file is refused unless it may be made."""
         url = checked_url(self.url)
         name = url.database or ""
         on_file = url.get_backend_name() == "sqlite" and not name.startswith("file:")
         if on_file and not create and not Path(name).exists():
             raise StoreUnavailable("there is no such SQLite file; `chatlock db upgrade` makes it")
-        executor = Executor(url, pool_size=1, pooler=None)
+        return url
+
+    @contextmanager
+    def executor(self, *, create: bool = False) -> Iterator[Executor]:
+        """The database, closed at the end; a missing SQLite file is made only with `create`."""
+        executor = Executor(self.checked_url(create=create), pool_size=1, pooler=None)
         try:
             yield executor
         finally:
             executor.close()
 
-    def show(self, text: str, **facts: Any) -> None:
+    @contextmanager
+    def console(self) -> Iterator[Console]:
+        """What operators read, and what they do beside the client's methods."""
+        with self.executor() as executor:
+            yield Console(executor)
+
+    @contextmanager
+    def chat(self) -> Iterator[Chatlock]:
+        """The client, for its public methods; it runs no turns."""
+        with Chatlock(self.checked_url(), tenant=self.tenant, poller=False, pool_size=1) as chat:
+            yield chat
+
+    def show(self, text: str, /, **facts: Any) -> None:
         """Print the text or, with --json, the facts as one object on one line."""
         if self.as_json:
             text = json.dumps({"schema_version": JSON_VERSION, **facts})
-        click.echo(text)
+        echo(text)
+
+    def show_facts(self, facts: dict[str, Any]) -> None:
+        """Print one thing: a line for each fact or, with --json, one object."""
+        if self.as_json:
+            self.show("", **facts)
+            return
+        width = max(map(len, facts)) + 2
+        for name, value in facts.items():
+            if value is not None:
+                echo(f"{name:<{width}}{visible(value if isinstance(value, str) else json.dumps(value))}")
+
+    @property
+    def all_tenants(self) -> bool:
+        """Whether lists have to say whose each thread is."""
+        return self.tenant is None
+
+    def show_lines(self, header: Sequence[str], lines: Iterable[Line], empty: str) -> None:
+        """Print a table (or, without a line, `empty` to stderr) or, with --json, each line's facts as one object."""
+        if self.all_tenants and "THREAD" in header:
+            header = [part for name in header for part in (("TENANT", name) if name == "THREAD" else (name,))]
+        if self.as_json:
+            for line in lines:
+                self.show("", **line.facts)
+            return
+        rows = [line.cells for line in lines]
+        if rows:
+            print_table(header, rows)
+        else:
+            echo(empty, err=True)
 
 
 def with_database(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,7 +123,8 @@ def with_database(command: Callable[..., None]) -> Callable[..., None]:
         "--url",
         envvar="CHATLOCK_URL",
         required=True,
-        help="The database as a SQLAlchemy URL; else CHATLOCK_URL.",
+        callback=_without_password,
+        help="The database as a SQLAlchemy URL; else CHATLOCK_URL, which no list of processes shows.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
     @functools.wraps(command)
@@ -66,10 +134,74 @@ def with_database(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def _without_password(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    by_argument = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+    if by_argument and checked_url(value).password is not None:
+        raise click.UsageError("everyone on this machine sees an argument: give a URL with a password in CHATLOCK_URL")
+    return value
+
+
+def with_tenant(command: Callable[..., None]) -> Callable[..., None]:
+    """As with_database, with --tenant, which is required."""
+
+    @click.option("--tenant", envvar="CHATLOCK_TENANT", required=True, help="Whose threads; else CHATLOCK_TENANT.")
+    @with_database
+    @functools.wraps(command)
+    def wrapped(context: Context, *args: Any, tenant: str, **kwargs: Any) -> None:
+        command(Context(context.url, context.as_json, tenant), *args, **kwargs)
+
+    return wrapped
+
+
+def with_scope(command: Callable[..., None]) -> Callable[..., None]:
+    """As with_database, with --tenant or --all-tenants; one of them is required."""
+
+    @click.option("--tenant", envvar="CHATLOCK_TENANT", help="Whose threads; else CHATLOCK_TENANT.")
+    @click.option("--all-tenants", is_flag=True, help="Every tenant's.")
+    @with_database
+    @functools.wraps(command)
+    def wrapped(context: Context, *args: Any, tenant: str | None, all_tenants: bool, **kwargs: Any) -> None:
+        source = click.get_current_context().get_parameter_source("tenant")
+        if all_tenants and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError("give --tenant or --all-tenants, not both")
+        if not all_tenants and tenant is None:
+            raise click.UsageError("say whose threads: --tenant, CHATLOCK_TENANT or --all-tenants")
+        command(Context(context.url, context.as_json, None if all_tenants else tenant), *args, **kwargs)
+
+    return wrapped
+
+
+with_payloads = click.option(
+    "--payloads", is_flag=True, help="Show payloads and replies, which are people's own words."
+)
+with_limit = click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="At most so many lines."
+)
+
+
+def with_act(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command --reason and --actor, for the audit row."""
+    reason = click.option("--reason", required=True, help="Why, for the audit row.")
+    actor = click.option("--actor", help="Who, for the audit row; else the user who runs this.")
+    return reason(actor(command))
+
+
+class Refused(click.ClickException):
+    """Refused, or a check failed."""
+
+    exit_code = REFUSED
+
+
+class RaceLost(click.ClickException):
+    """Someone was faster: the thread is not any more as the operator saw it."""
+
+    exit_code = RACE_LOST
+
+
 class Unreachable(click.ClickException):
     """The database cannot serve this now."""
 
-    exit_code = 5
+    exit_code = UNREACHABLE
 
 
 class Commands(click.Group):
@@ -80,8 +212,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
-            raise click.UsageError(str(error)) from None
+            raise click.UsageError(visible(str(error))) from None
         except StoreUnavailable as error:
-            raise Unreachable(str(error)) from None
+            raise Unreachable(visible(str(error))) from None
         except ChatlockError as error:
-            raise click.ClickException(str(error)) from None
+            raise Refused(visible(str(error))) from None

@@ -1,0 +1,212 @@
+"""What an operator sees and does beside the clients' public methods: reads in one snapshot, and acts that can be tried.
+
+The command line stands on this module; it runs ops through an executor, and prints nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy.engine import Connection
+
+from chatlock.admin import act
+from chatlock.executor import Executor
+from chatlock.inputs import Key
+from chatlock.ops import contents, forget, report
+from chatlock.ops.audit import Act, Receipt, write_audit
+from chatlock.ops.base import lock
+from chatlock.ops.contents import AuditReport, IntentReport, MessageReport, TurnReport
+from chatlock.ops.intents import IntentId, send_again
+from chatlock.ops.report import Page, Scope, ThreadReport
+from chatlock.ops.unanswered import free
+from chatlock.protocol import Limits
+from chatlock.store import jitter
+from chatlock.why import Why, explain
+
+__all__ = [
+    "AuditReport",
+    "Console",
+    "Freed",
+    "IntentReport",
+    "MessageReport",
+    "Page",
+    "Scope",
+    "Stuck",
+    "ThreadReport",
+    "ThreadView",
+    "TurnReport",
+]
+
+PENDING_SHOWN = 20
+TURNS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class ThreadView:
+    """A thread with what is in it: its pending messages and its latest turns and intents, as far as they are shown."""
+
+    thread: ThreadReport
+    why: Why
+    messages: list[MessageReport]
+    turns: list[TurnReport]
+    intents: list[IntentReport]
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A thread that should have moved stuck_ms ago, and why it did not."""
+
+    thread: ThreadReport
+    why: Why
+    stuck_ms: int
+
+
+@dataclass(frozen=True)
+class Freed:
+    """What became of an attempt to free a turn, and the thread as it is after it."""
+
+    receipt: Receipt
+    thread: ThreadReport | None
+
+
+class _Tried(Exception):
+    """Ends a trial: its transaction is rolled back."""
+
+    def __init__(self, freed: Freed) -> None:
+        self.freed = freed
+
+
+class Console:
+    """Over one executor."""
+
+    def __init__(self, executor: Executor, limits: Limits | None = None) -> None:
+        self._executor, self._limits = executor, limits or Limits()
+
+    # -- threads -----------------------------------------------------------------------------------------------------
+    def threads(
+        self, scope: Scope, page: Page, *, status: str | None = None, agent: str | None = None
+    ) -> list[ThreadReport]:
+        """A page of threads by key."""
+        return self._executor.read("threads", lambda c: report.list_threads(c, scope, page, status=status, agent=agent))
+
+    def stuck(self, scope: Scope, older_ms: int, limit: int, *, agent: str | None = None) -> list[Stuck]:
+        """Threads that should have moved at least older_ms ago, longest first."""
+
+        def op(conn: Connection) -> list[Stuck]:
+            found = report.list_stuck(conn, scope, older_ms, limit, agent=agent)
+            return [Stuck(t, self._why(conn, t), t.now - report.stuck_since(t)) for t in found]
+
+        return self._executor.snapshot("stuck", op)
+
+    def why(self, key: Key) -> tuple[ThreadReport, Why] | None:
+        """Why the thread is as it is; None: there is no such thread."""
+
+        def op(conn: Connection) -> tuple[ThreadReport, Why] | None:
+            thread = report.read_thread(conn, key)
+            return None if thread is None else (thread, self._why(conn, thread))
+
+        return self._executor.snapshot("why", op)
+
+    def thread(self, key: Key, *, payloads: bool) -> ThreadView | None:
+        """The thread with what is in it; None: there is no such thread."""
+        scope = Scope(key.tenant, key.thread)
+
+        def op(conn: Connection) -> ThreadView | None:
+            thread = report.read_thread(conn, key)
+            if thread is None:
+                return None
+            return ThreadView(
+                thread,
+                self._why(conn, thread),
+                contents.list_inbox(conn, scope, PENDING_SHOWN, payloads=payloads),
+                contents.list_turns(conn, scope, 0, TURNS_SHOWN, state=None, payloads=payloads),
+                contents.list_intents(conn, scope, TURNS_SHOWN, state=None, payloads=payloads),
+            )
+
+        return self._executor.snapshot("thread", op)
+
+    def _why(self, conn: Connection, thread: ThreadReport) -> Why:
+        return explain(thread, report.read_surroundings(conn, thread), self._limits)
+
+    def free(self, key: Key, turn: int, *, force: bool, actor: str | None, reason: str, dry_run: bool = False) -> Freed:
+        """Frees the named turn as Chatlock.free does, and tells the thread.  dry_run: does it and rolls it back."""
+        what, spread = act("free", actor, reason), jitter()
+
+        def op(conn: Connection) -> Freed:
+            receipt = free(conn, key, turn, what, force=force, limits=self._limits, jitter=spread)
+            freed = Freed(receipt, report.read_thread(conn, key))
+            if dry_run:
+                raise _Tried(freed)
+            return freed
+
+        try:
+            return self._executor.transaction("free", op)
+        except _Tried as tried:
+            return tried.freed
+
+    # -- what is in threads ------------------------------------------------------------------------------------------
+    def inbox(self, scope: Scope, limit: int, *, payloads: bool = False) -> list[MessageReport]:
+        """Pending messages, by thread and seq."""
+        return self._executor.read("inbox", lambda c: contents.list_inbox(c, scope, limit, payloads=payloads))
+
+    def dead(self, scope: Scope, since_ms: int, limit: int, *, payloads: bool = False) -> list[MessageReport]:
+        """Messages given up in the last since_ms, the latest first."""
+        return self._executor.read("dead", lambda c: contents.list_dead(c, scope, since_ms, limit, payloads=payloads))
+
+    def attempts(self, message: MessageReport, *, payloads: bool = False) -> list[TurnReport]:
+        """The turns whose oldest message it was, in order."""
+        return self._executor.read("attempts", lambda c: contents.list_attempts(c, message, payloads=payloads))
+
+    def purge_dead(self, scope: Scope, older_ms: int, limit: int) -> int:
+        """Forgets the payloads of up to `limit` messages given up more than older_ms ago; returns how many."""
+        found = self._executor.read("old_dead", lambda c: forget.old_dead(c, scope, older_ms, limit))
+        for dead in found:
+            self._forget(dead)
+        return len(found)
+
+    def _forget(self, dead: forget.DeadPayload) -> None:
+        self._executor.transaction("forget", lambda c: forget.forget_payload(c, dead))
+
+    def message(self, key: Key, message_id: str, *, payloads: bool = False) -> MessageReport | None:
+        """One message; None: the tenant's thread has none with this id."""
+        return self._executor.read("message", lambda c: contents.read_message(c, key, message_id, payloads=payloads))
+
+    def turns(
+        self, scope: Scope, since_ms: int, limit: int, *, state: str | None = None, payloads: bool = False
+    ) -> list[TurnReport]:
+        """Turns that ended in the last since_ms, or all of one thread, the latest first."""
+        return self._executor.read(
+            "turns", lambda c: contents.list_turns(c, scope, since_ms, limit, state=state, payloads=payloads)
+        )
+
+    def intents(
+        self, scope: Scope, limit: int, *, state: str | None = None, payloads: bool = False
+    ) -> list[IntentReport]:
+        """Intents, the latest first."""
+        return self._executor.read(
+            "intents", lambda c: contents.list_intents(c, scope, limit, state=state, payloads=payloads)
+        )
+
+    def intent(self, key: Key, turn: int, name: str, *, payloads: bool = False) -> IntentReport | None:
+        """One intent, by its turn and name."""
+        return self._executor.read("intent", lambda c: contents.read_intent(c, key, turn, name, payloads=payloads))
+
+    def retry_intent(self, key: Key, turn: int, name: str, *, actor: str | None, reason: str) -> Receipt:
+        """Puts a failed intent back into service, with an audit row.  Any other intent is refused."""
+        what = act("retry_intent", actor, reason)
+        return self._executor.transaction("retry_intent", lambda c: _retry_intent(c, key, turn, name, what))
+
+    def audit(self, scope: Scope, since_ms: int, limit: int) -> list[AuditReport]:
+        """Acts of the last since_ms, the latest first."""
+        return self._executor.read("audit", lambda c: contents.list_audit(c, scope, since_ms, limit))
+
+
+def _retry_intent(conn: Connection, key: Key, turn: int, name: str, what: Act) -> Receipt:
+    row = lock(conn, key)
+    found = contents.read_intent(conn, key, turn, name, payloads=False)
+    if row is None or found is None:
+        return Receipt(False, "not_found", "absent")
+    if not send_again(conn, IntentId(key, found.incarnation, turn, name, 0)):
+        return Receipt(False, "not_failed", found.state)
+    write_audit(conn, key, row, what)
+    return Receipt(True, "retried", "pending")

@@ -1,0 +1,292 @@
+"""report: what an operator sees of threads, read without locks: lists, the stuck ones, and what `why` is told from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Text, and_, cast, func, or_, select, tuple_
+from sqlalchemy.engine import Connection
+
+from chatlock.dialects import stable_ms
+from chatlock.inputs import Key
+from chatlock.ops.base import b, named, of_thread, run
+from chatlock.schema import audit, due, meta, threads, turns
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose rows: one thread's, one tenant's, or (tenant None) all tenants'."""
+
+    tenant: str | None
+    thread: str | None = None
+
+    def bound(self) -> dict[str, str | None]:
+        """As bind values."""
+        return {} if self.tenant is None else {"tenant": self.tenant, "thread": self.thread}
+
+
+class Scoped(NamedTuple):
+    """A statement in a form for each kind of scope; lists of threads have none for one thread."""
+
+    tenant: Any
+    all: Any
+    thread: Any = None
+
+    def on(self, scope: Scope) -> Any:
+        """The form for this scope."""
+        if scope.tenant is None:
+            return self.all
+        return self.tenant if scope.thread is None else self.thread
+
+
+def scoped(name: str, table: Any, build: Callable[..., Any]) -> Scoped:
+    """Registers the forms for a tenant and for all; `build` gets the conditions that narrow it to its scope."""
+    return Scoped(named(name, build(table.c.tenant == b("tenant"))), named(f"{name}_of_all", build()))
+
+
+def scoped_to_thread(
+    name: str, table: Any, build: Callable[..., Any], build_for_thread: Callable[..., Any] | None = None
+) -> Scoped:
+    """As scoped, with a form for one thread, which may be built otherwise."""
+    for_thread = named(f"{name}_of_thread", (build_for_thread or build)(of_thread(table)))
+    return scoped(name, table, build)._replace(thread=for_thread)
+
+
+def optional(column: Any, name: str) -> Any:
+    """column = value, or anything where the value is None.  PostgreSQL cannot tell the type of a bare NULL."""
+    value = cast(b(name), Text)
+    return or_(value.is_(None), column == value)
+
+
+def after(table: Any) -> Any:
+    """Rows behind the last one of the page before, in the order of the primary key."""
+    return tuple_(table.c.tenant, table.c.thread_id) > tuple_(b("after_tenant"), b("after_thread"))
+
+
+@dataclass(frozen=True)
+class ThreadReport:
+    """One thread as it is now.  Times are in ms of the database's clock; `now` is that clock.
+
+    due_at and dispatched_until are its due row's; None: it has none.
+    """
+
+    tenant: str
+    thread_id: str
+    incarnation: int
+    agent: str
+    status: str
+    token: int
+    owner: str | None
+    claimed_at: int | None
+    expires_at: int | None
+    window_ends_at: int | None
+    lease_ms: int | None
+    beat: int
+    last_seq: int
+    fetched_seq: int
+    done_seq: int
+    holes: int
+    attempts: int
+    stalls: int
+    not_before: int
+    quiet_until: int
+    awaiting: str | None
+    created_at: int
+    due_at: int | None
+    dispatched_until: int | None
+    now: int
+
+    @property
+    def key(self) -> Key:
+        """Its key."""
+        return Key(self.tenant, self.thread_id)
+
+    @property
+    def pending(self) -> int:
+        """How many messages wait or are in its turn."""
+        return self.last_seq - self.done_seq - self.holes
+
+    @property
+    def turn(self) -> int | None:
+        """The running turn's token."""
+        return self.token if self.status == "running" else None
+
+
+_with_due = threads.outerjoin(due, and_(due.c.tenant == threads.c.tenant, due.c.thread_id == threads.c.thread_id))
+_OF_THREADS = [c for c in ThreadReport.__dataclass_fields__ if c not in ("due_at", "dispatched_until", "now")]
+_COLUMNS = [*(threads.c[name] for name in _OF_THREADS), due.c.due_at, due.c.dispatched_until, stable_ms().label("now")]
+_of_running = and_(
+    threads.c.tenant == turns.c.tenant,
+    threads.c.thread_id == turns.c.thread_id,
+    threads.c.token == turns.c.token,
+)
+_running = (turns.c.state == "running", threads.c.status == "running")
+
+
+def _threads(*of_tenant: Any) -> Any:
+    return (
+        select(*_COLUMNS)
+        .select_from(_with_due)
+        .where(
+            *of_tenant,
+            after(threads),
+            optional(threads.c.status, "status"),
+            optional(threads.c.agent, "agent"),
+        )
+        .order_by(threads.c.tenant, threads.c.thread_id)
+        .limit(b("limit"))
+    )
+
+
+def _from_turns(*conditions: Any) -> Any:
+    joined = turns.join(threads, _of_running).outerjoin(
+        due, and_(due.c.tenant == turns.c.tenant, due.c.thread_id == turns.c.thread_id)
+    )
+    return select(*_COLUMNS).select_from(joined).where(*_running, *conditions)
+
+
+def _running_threads(*of_tenant: Any) -> Any:
+    return (
+        _from_turns(*of_tenant, after(turns), optional(threads.c.agent, "agent"))
+        .order_by(turns.c.tenant, turns.c.thread_id)
+        .limit(b("limit"))
+    )
+
+
+def _stale(*of_tenant: Any) -> Any:
+    return (
+        _from_turns(*of_tenant, threads.c.expires_at < stable_ms() - b("older"), optional(threads.c.agent, "agent"))
+        .order_by(threads.c.expires_at)
+        .limit(b("limit"))
+    )
+
+
+def _overdue(*of_tenant: Any) -> Any:
+    return (
+        select(*_COLUMNS)
+        .select_from(due.join(threads, and_(threads.c.tenant == due.c.tenant, threads.c.thread_id == due.c.thread_id)))
+        .where(
+            *of_tenant,
+            due.c.due_at < stable_ms() - b("older"),
+            threads.c.status == "idle",
+            threads.c.last_seq > threads.c.done_seq,
+            optional(threads.c.agent, "agent"),
+        )
+        .order_by(due.c.due_at)
+        .limit(b("limit"))
+    )
+
+
+THREADS = scoped("report.threads", threads, _threads)
+RUNNING = scoped("report.running", turns, _running_threads)
+STALE = scoped("report.stale", turns, _stale)
+OVERDUE = scoped("report.overdue", due, _overdue)
+THREAD = named("report.thread", select(*_COLUMNS).select_from(_with_due).where(of_thread(threads)))
+# what surrounds a thread: the service as far as the tables tell
+SURROUNDINGS = named(
+    "report.surroundings",
+    select(
+        select(func.min(due.c.due_at)).scalar_subquery().label("oldest_due_at"),
+        select(meta.c.value).where(meta.c.name == "windows_through").scalar_subquery().label("swept_at"),
+        select(func.count())
+        .select_from(turns)
+        .where(turns.c.state == "running", turns.c.agent == b("agent"))
+        .scalar_subquery()
+        .label("running_of_agent"),
+    ),
+)
+LAST_TURN = named(
+    "report.last_turn",
+    select(turns.c.state, turns.c.error)
+    .where(of_thread(turns), turns.c.incarnation == b("incarnation"), turns.c.state != "running")
+    .order_by(turns.c.token.desc())
+    .limit(1),
+)
+PARKED_BY = named(
+    "report.parked_by",
+    select(audit.c.actor, audit.c.reason)
+    .where(of_thread(audit), audit.c.action == "park", audit.c.token >= b("token") - 1)
+    .order_by(audit.c.audit_id.desc())
+    .limit(1),
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which part of a list: at most `limit` rows behind the key `after`."""
+
+    limit: int
+    after: Key
+
+    def bound(self) -> dict[str, Any]:
+        """As bind values."""
+        return {"limit": self.limit, "after_tenant": self.after.tenant, "after_thread": self.after.thread}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What `why` reads beside the thread.
+
+    oldest_due_at: of the whole database.  swept_at: until when a poller has counted runs, which it does every minute.
+    running_of_agent: turns of the thread's agent that run now.  ended, error: how the thread's last turn ended.
+    parked_by: actor and reason of the act that parked it; None: no person did.
+    """
+
+    oldest_due_at: int | None
+    swept_at: int
+    running_of_agent: int
+    ended: str | None = None
+    error: str | None = None
+    parked_by: tuple[str, str] | None = None
+
+
+def list_threads(
+    conn: Connection, scope: Scope, page: Page, *, status: str | None = None, agent: str | None = None
+) -> list[ThreadReport]:
+    """Threads by key.  Those that run are found by the index of running turns; any other status is filtered."""
+    bound = scope.bound() | page.bound() | {"agent": agent}
+    if status == "running":
+        rows = run(conn, RUNNING.on(scope), None, **bound)
+    else:
+        rows = run(conn, THREADS.on(scope), None, **bound, status=status)
+    return [ThreadReport(*row) for row in rows]
+
+
+def list_stuck(
+    conn: Connection, scope: Scope, older_ms: int, limit: int, *, agent: str | None = None
+) -> list[ThreadReport]:
+    """Threads that should have moved at least older_ms ago, longest first: running past their lease, or due and not
+    taken.
+    """
+    bound = scope.bound() | {"older": older_ms, "limit": limit, "agent": agent}
+    found = [ThreadReport(*row) for kind in (STALE, OVERDUE) for row in run(conn, kind.on(scope), None, **bound)]
+    return sorted(found, key=stuck_since)[:limit]
+
+
+def stuck_since(thread: ThreadReport) -> int:
+    """Since when a stuck thread should have moved."""
+    since = thread.expires_at if thread.status == "running" else thread.due_at
+    return since if since is not None else thread.now
+
+
+def read_thread(conn: Connection, key: Key) -> ThreadReport | None:
+    """One thread; None: this tenant has no such thread."""
+    row = run(conn, THREAD, key).one_or_none()
+    return None if row is None else ThreadReport(*row)
+
+
+def read_surroundings(conn: Connection, thread: ThreadReport) -> Surroundings:
+    """What `why` needs beside the thread's own row."""
+    row = run(conn, SURROUNDINGS, None, agent=thread.agent).one()
+    last = run(conn, LAST_TURN, thread.key, incarnation=thread.incarnation).one_or_none()
+    parked = run(conn, PARKED_BY, thread.key, token=thread.token).one_or_none() if thread.status == "parked" else None
+    return Surroundings(
+        row.oldest_due_at,
+        int(row.swept_at or 0),
+        row.running_of_agent,
+        None if last is None else last.state,
+        None if last is None else last.error,
+        None if parked is None else (parked.actor, parked.reason),
+    )

@@ -1,0 +1,142 @@
+"""Why a thread is as it is, told from what was read of it: a pure function, and the only judge of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chatlock.ops.report import Surroundings, ThreadReport
+from chatlock.protocol import Cause, Limits, Status, starts_at
+
+OVERDUE_MS = 10_000
+"""A sweep comes every second: a thread that has been due for so long is taken by no one."""
+
+POLLER_UNSEEN_MS = 180_000
+"""A poller leaves its mark every minute: so long after the last one there is none."""
+
+UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+@dataclass(frozen=True)
+class Why:
+    """The cause, what is behind it, and how and within what time it ends by itself (None: it does not).
+
+    command: the words of the chatlock command for now; names_thread: the thread is its last one.
+    """
+
+    cause: Cause
+    text: str
+    command: tuple[str, ...]
+    frees_by: str | None = None
+    frees_in_ms: int | None = None
+    names_thread: bool = True
+
+
+def span(ms: int) -> str:
+    """A duration for people, in its largest unit of which it has two or more."""
+    for size, unit in UNITS:
+        if ms >= 2 * size:
+            return f"{ms // size} {unit}"
+    return f"{max(0, ms)} ms"
+
+
+def explain(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
+    """The cause of the thread's present state."""
+    if thread.status == Status.RUNNING:
+        return _running(thread, around, limits)
+    if thread.status == Status.PARKED:
+        by = "after too many stalls" if around.parked_by is None else "by {}: {}".format(*around.parked_by)
+        return Why(Cause.PARKED, f"{by}; {_messages(thread)}", ("threads", "resume"))
+    if thread.status == Status.DELETED:
+        return Why(Cause.DELETED, "its tombstone keeps the token", ("audit",))
+    if thread.awaiting is not None:
+        text = f"a question is open; {_messages(thread)}"
+        return Why(Cause.AWAITING, text, ("threads", "show"), "when the question is answered")
+    if not thread.pending:
+        last = f"its last turn ended {around.ended}" if around.ended else "no turn has run yet"
+        return Why(Cause.NOTHING_PENDING, f"every message is resolved; {last}", ("turns", "ls"))
+    return _waiting(thread, around, limits)
+
+
+def _running(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
+    now, expires_at, ends_at = thread.now, thread.expires_at or 0, thread.window_ends_at or 0
+    claimed_at, lease_ms = thread.claimed_at or 0, thread.lease_ms or 0
+    turn = f"turn {thread.token} of {thread.owner or 'an unknown owner'}, claimed {_ago(now - claimed_at)}"
+    beats = claimed_at + lease_ms < ends_at  # without a heartbeat the lease is the window
+    at_window = beats and thread.beat > 0 and expires_at >= ends_at
+    if expires_at < now:
+        return _stale(thread, around, limits, f"{turn}; its {'window' if at_window else 'lease'} passed", at_window)
+    free = ("threads", "free", "--turn", str(thread.token), "--force", "--reason", "WHY")
+    left_ms = ends_at - now + 2 * limits.sweep_ms
+    silent_ms = now - (expires_at - lease_ms)
+    if beats and not at_window and silent_ms > 2 * limits.beat_ms:
+        text = f"{turn}; its last heartbeat was {_ago(silent_ms)}"
+        return Why(Cause.SILENT, text, free, "when its lease passes", expires_at - now + 2 * limits.sweep_ms)
+    if at_window or 2 * (now - claimed_at) > ends_at - claimed_at:
+        text = f"{turn}; it has run for over half of its window of {span(ends_at - claimed_at)}"
+        return Why(Cause.HUNG, text, free, "when its window ends", left_ms)
+    text = f"{turn}; its last heartbeat was {_ago(silent_ms)}" if beats else f"{turn}, without a heartbeat"
+    return Why(Cause.ALIVE, text, free, "when its turn ends, or its window", left_ms)
+
+
+def _stale(thread: ThreadReport, around: Surroundings, limits: Limits, what: str, at_window: bool) -> Why:
+    passed_ms = thread.now - (thread.expires_at or 0)
+    what = f"{what} {_ago(passed_ms)}"
+    if passed_ms > OVERDUE_MS and _unseen(thread, around):
+        return _no_poller(thread, around, what)
+    free = ("threads", "free", "--turn", str(thread.token), "--reason", "WHY")
+    # a sweeper must see the same beat twice, two beats and a second apart
+    within_ms = 2 * limits.beat_ms + 1_000 + 2 * limits.sweep_ms
+    return Why(Cause.HUNG if at_window else Cause.DEAD, what, free, "by a sweep", within_ms)
+
+
+def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
+    now = thread.now
+    start = starts_at(thread.not_before, thread.quiet_until, now, limits.backoff_max_ms)
+    if start > now:
+        text = _delay(thread, around, limits)
+        return Why(Cause.DELAYED, text, ("threads", "show"), "by its next turn", start - now + limits.sweep_ms)
+    overdue_ms = now - max(thread.due_at if thread.due_at is not None else now, start)
+    if overdue_ms <= OVERDUE_MS:
+        return _elsewhere(Cause.DUE, _messages(thread), "top", "by the next sweep", 2 * limits.sweep_ms)
+    waits = f"{_messages(thread)}, due for {span(overdue_ms)}"
+    if _unseen(thread, around):
+        return _no_poller(thread, around, waits)
+    if around.running_of_agent:
+        text = f"{waits}; {around.running_of_agent} turns of agent {thread.agent} run, and no slot took this one"
+        return _elsewhere(Cause.CAP, text, "top", "when one of them ends")
+    handed = " it was handed to a worker, and none claimed it;" if thread.dispatched_until else ""
+    text = f"{waits};{handed} a poller sweeps, but nothing takes turns of agent {thread.agent}"
+    return _elsewhere(Cause.NO_WORKER, text, "worker")
+
+
+def _elsewhere(cause: Cause, text: str, command: str, frees_by: str | None = None, in_ms: int | None = None) -> Why:
+    """A cause that lies outside the thread."""
+    words = (command, "--all-tenants") if command == "top" else (command,)
+    return Why(cause, text, words, frees_by, in_ms, names_thread=False)
+
+
+def _no_poller(thread: ThreadReport, around: Surroundings, what: str) -> Why:
+    since = f"for {span(thread.now - around.swept_at)}" if around.swept_at else "yet"
+    return _elsewhere(Cause.NO_POLLER, f"{what}; no poller has swept {since}", "poller")
+
+
+def _delay(thread: ThreadReport, around: Surroundings, limits: Limits) -> str:
+    if thread.not_before <= thread.now:
+        return f"{_messages(thread)} until the quiet time after them ends"
+    error = f" ({around.error})" if around.error else ""
+    return (
+        f"its last turn ended {around.ended or 'unanswered'}{error}; used are {thread.attempts} of"
+        f" {limits.attempts_max} attempts and {thread.stalls} of {limits.stalls_max} stalls"
+    )
+
+
+def _unseen(thread: ThreadReport, around: Surroundings) -> bool:
+    return thread.now - around.swept_at > POLLER_UNSEEN_MS
+
+
+def _messages(thread: ThreadReport) -> str:
+    return "1 message waits" if thread.pending == 1 else f"{thread.pending} messages wait"
+
+
+def _ago(ms: int) -> str:
+    return f"{span(ms)} ago"
