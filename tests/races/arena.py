@@ -16,12 +16,13 @@ from chatlock.ops import unanswered
 from chatlock.ops.audit import Act
 from chatlock.ops.base import Claim
 from chatlock.ops.claim import Request
+from chatlock.ops.fence import raise_highest
 from chatlock.ops.fetch import fetch
 from chatlock.ops.finish import Finish
 from chatlock.ops.operate import delete, park
 from chatlock.ops.submit import Submission
 from chatlock.protocol import Limits
-from chatlock.schema import due, messages, threads, turns
+from chatlock.schema import due, fences, messages, threads, turns
 from chatlock.store import finish_once, submit_once
 from chatlock.testing import Schedule
 
@@ -38,7 +39,7 @@ AGENT = "default"
 ACTORS_MAX = 3
 COPIED = {
     str(table.name): ", ".join(column.name for column in table.columns if column.name not in ("tenant", "thread_id"))
-    for table in (threads, messages, turns, due)
+    for table in (threads, messages, turns, due, fences)
 }
 APP_TABLE = "CREATE TABLE app_log(tenant text, thread_id text, token bigint, who text)"
 OF_THREAD = " WHERE tenant = ? AND thread_id = ?"
@@ -212,6 +213,21 @@ def _charged(arena: Arena, key: Key) -> Held:
     return Held(held.claim, hand)
 
 
+def _reclaimed(arena: Arena, key: Key) -> Held:
+    """m1 and m2 wait; the turn that had m1 in hand was reclaimed."""
+    held = _stale(arena, key)
+    seen = unanswered.Observed(key, held.claim.token, 0, stale=True)
+    assert arena.home.transaction("reclaim", lambda c: unanswered.reclaim(c, seen, LIMITS, 1.0)) is not None
+    return held
+
+
+def _fenced(arena: Arena, key: Key) -> Held:
+    """A turn holds m1, and the resource `ledger` has seen its token."""
+    held = _running(arena, key)
+    assert arena.home.transaction("raise_highest", lambda c: raise_highest(c, held.claim, "ledger"))
+    return held
+
+
 SCENES: dict[str, Callable[[Arena, Key], Held]] = {
     "idle": _idle,
     "running": _running,
@@ -222,4 +238,6 @@ SCENES: dict[str, Callable[[Arena, Key], Held]] = {
     "absent": _absent,
     "deleted": _deleted,
     "charged": _charged,
+    "reclaimed": _reclaimed,
+    "fenced": _fenced,
 }

@@ -41,6 +41,8 @@ STATUS_IN = {
     "stale": Status.RUNNING,
     "pending": Status.IDLE,
     "charged": Status.IDLE,
+    "reclaimed": Status.IDLE,
+    "fenced": Status.RUNNING,
     "parked": Status.PARKED,
     "deleted": Status.DELETED,
 }
