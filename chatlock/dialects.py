@@ -255,3 +255,15 @@ def _switch_to_wal(connection: Any) -> None:
 
 def _open_postgresql(connection: Any, record: Any) -> None:
     connection.execute(PG_SESSION)
+
+
+def commits_each_statement(conn: Connection) -> bool:
+    """Whether a connection of the caller is in autocommit, and so in no transaction that could be joined."""
+    if not conn.in_transaction():
+        conn.begin()  # an engine may send its own BEGIN now
+    adapted: Any = conn.connection.dbapi_connection
+    if conn.dialect.name == "postgresql":
+        return bool(adapted.autocommit)
+    by_itself = adapted.isolation_level is None or getattr(adapted, "autocommit", None) is True
+    driver: Any = conn.connection.driver_connection
+    return by_itself and not driver.in_transaction

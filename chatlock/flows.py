@@ -162,7 +162,7 @@ class Flows:
 
     async def submit_in(self, conn: Any, what: Submission) -> Outcome:
         """Stores in the caller's transaction; never claims.  The poller finds it after the commit."""
-        return (await on_caller(conn, lambda c: submit_in(c, what, self.config.limits))).outcome
+        return (await on_caller(self.store.io, conn, lambda c: submit_in(c, what, self.config.limits))).outcome
 
     async def request(self, agent: str) -> Request:
         """A claim request with the window in force."""

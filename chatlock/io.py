@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from chatlock.errors import Closed
+from chatlock.errors import Closed, InvalidInput
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def drive(flow: Coroutine[Any, Any, T]) -> T:
         return result
     finally:
         flow.close()
-    raise RuntimeError("a sync flow suspended: an async callable was given to the sync client")
+    raise InvalidInput("async_call", "an async callable was given to the sync client")
 
 
 async def settle(future: asyncio.Future[T]) -> T:

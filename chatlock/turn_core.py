@@ -173,7 +173,7 @@ class TurnCore:
         what = self._finish_of(store, reply, upto)
         self.reply, self.upto = from_json(what.reply), what.upto
         if conn is not None:
-            return await self._finish_in(conn, what)
+            return await self._finish_in(store, conn, what)
         finished = await store.finish(what, request)
         if finished is None:
             await self.close_lost(store)
@@ -182,9 +182,11 @@ class TurnCore:
         self.end("done")
         return finished
 
-    async def _finish_in(self, conn: Any, what: Finish) -> Finished:
+    async def _finish_in(self, store: Store, conn: Any, what: Finish) -> Finished:
         """Inside the caller's transaction: whether the turn is done is read back when its block ends."""
-        finished = await on_caller(conn, lambda c: finish_ops.finish_in(c, what))
+        finished: Finished | None = await self._losing(
+            on_caller(store.io, conn, lambda c: finish_ops.finish_in(c, what))
+        )
         if finished is None:
             self.set_lost()
             raise ClaimLost
@@ -241,7 +243,7 @@ class TurnCore:
 
     async def fence(self, store: Store, conn: Any) -> None:
         self._check_open(store)
-        await self._losing(on_caller(conn, lambda c: fence_ops.fence(c, self.claim)))
+        await self._losing(on_caller(store.io, conn, lambda c: fence_ops.fence(c, self.claim)))
 
     async def session(self, store: Store, name: str, create: Callable[..., Any]) -> str:
         self._check_open(store)
