@@ -7,16 +7,13 @@ return 202 if accept(chat, key) else 503                         # 503: sent aga
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Mapping, Sequence
 
 from chatlock.client_base import Client
-from chatlock.errors import ChatlockError, InvalidInput
-from chatlock.inputs import Key, checked_key, key_hash
+from chatlock.errors import InvalidInput
+from chatlock.inputs import Key, checked_key
 from chatlock.service.signature import HEADER, check
-
-log = logging.getLogger("chatlock")
 
 
 def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_s: float | None = None) -> Key:
@@ -46,14 +43,5 @@ def accept(chat: Client, key: Key) -> bool:
     chat._ready()
     if chat._capacity() <= 0:
         return False
-    chat._start_flow(_accepted(chat, key))
+    chat._start_flow(chat._run_due(key))
     return True
-
-
-async def _accepted(chat: Client, key: Key) -> None:
-    try:
-        await chat._run_due(key)
-    except ChatlockError:
-        raise
-    except Exception:
-        log.exception("due.failed", extra={"thread_hash": key_hash(key)[:12]})

@@ -1,0 +1,390 @@
+"""Turns on RQ workers: real Valkey, real worker processes, and jobs that somebody else wrote."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import redis
+import rq
+import sqlalchemy
+from rq.job import Job
+
+from chatlock.dialects import checked_url
+from chatlock.inputs import PAYLOAD_BYTES_MAX, Key, key_hash
+from chatlock.rq_jobs import FUNCTION, RqSender, ThreadJob
+from chatlock.service.dispatch import Remote
+from chatlock.settings import Settings
+from tests.acceptance.cases.support import TENANT, message_rows, rows, thread_row, turn_rows, until
+from tests.acceptance.services import CHAT_MODULE, Served
+from tests.support import servers
+from tests.support.processes import Child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.databases import Database
+
+
+@pytest.fixture
+def served(database: Database, tmp_path: Path, child: Callable[[Child], Child], redis_url: str) -> Iterator[Served]:
+    """The test's application on both databases, dispatched over RQ."""
+    yield from _served(database, tmp_path, child, redis_url)
+
+
+@pytest.fixture
+def served_pg(
+    pg_database: Database, tmp_path: Path, child: Callable[[Child], Child], redis_url: str
+) -> Iterator[Served]:
+    """The test's application on PostgreSQL, dispatched over RQ."""
+    yield from _served(pg_database, tmp_path, child, redis_url)
+
+
+def _served(database: Database, path: Path, child: Callable[[Child], Child], redis_url: str) -> Iterator[Served]:
+    made = Served(database, path, child, {"dispatch": "rq", "redis_url": redis_url})
+    yield made
+    made.client.close()
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as connection:
+        yield connection
+
+
+class Poller:
+    """The poller's side in this process: the test says when it dispatches."""
+
+    def __init__(self, served: Served, **given: Any) -> None:
+        told = {"url": served.database.url, **served.settings, **given}
+        self.sender = RqSender(Settings(_env_file=None, **told))
+        self._remote = Remote(served.client._executor, served.client._sweep, self.sender, 15_000)
+
+    def dispatch(self) -> None:
+        """One pass."""
+        self._remote.dispatch_due()
+
+
+def lapse(database: Database) -> None:
+    """A: every dispatch lease has passed."""
+    rows(database, "UPDATE chatlock_due SET dispatched_until = 0")
+
+
+def enqueue(server: redis.Redis, thread: str, job_id: str = "early") -> None:
+    """A wake-up that no poller sent."""
+    queue = rq.Queue("chatlock", connection=server, serializer="json")
+    queue.enqueue(FUNCTION, TENANT, thread, job_id=job_id, result_ttl=0)
+
+
+# -- one wake-up, from the poller to the reply -------------------------------------------------------------------------
+def test_worker_answers_and_delivers_what_the_poller_dispatches(served: Served, server: redis.Redis) -> None:
+    """B25: the largest payload never travels; the job holds the key and no more."""
+    served.store("thread", "x" * (PAYLOAD_BYTES_MAX - 2), message_id="m1")
+    Poller(served).dispatch()
+    job_id = f"{key_hash(Key(TENANT, 'thread'))}-1-0"
+    assert server.lrange("rq:queue:chatlock", 0, -1) == [job_id.encode()]
+    stored: dict[bytes, bytes] = server.hgetall(f"rq:job:{job_id}")  # type: ignore[assignment]
+    assert sum(map(len, stored.values())) < 1000
+
+    worker = served.start("worker")
+    served.answered("thread")
+    until(lambda: served.delivered() == ["thread m1"], what="the delivery")
+    assert served.journal.enters()[0].pid != worker.pid, "a work-horse runs the turn"
+    until(lambda: not server.exists(f"rq:job:{job_id}"), what="the end of the job")
+
+    served.start("poller")
+    served.store("thread", "again", message_id="m2")
+    served.answered("thread")
+    until(lambda: served.delivered() == ["thread m1", "thread m2"], what="the second delivery")
+
+
+def test_stock_rq_worker_runs_it_too(served_pg: Served) -> None:
+    served_pg.store("thread")
+    Poller(served_pg).dispatch()
+    url = served_pg.settings["redis_url"]
+    stock = ["from rq.cli import main; main()", "worker", "chatlock", "--burst", "--serializer", "json", "--url", url]
+    child = served_pg.keep(Child.python("-c", *stock, environment=served_pg.environment()))
+    assert child.wait() == 0
+    served_pg.answered("thread")
+
+
+def test_async_chat_runs_in_a_work_horse(served_pg: Served) -> None:
+    served_pg.store("thread")
+    Poller(served_pg).dispatch()
+    served_pg.start("worker", chat=f"{CHAT_MODULE}:async_chat")
+    served_pg.answered("thread")
+
+
+@pytest.mark.parametrize("name", ["chat", "async_chat"])
+def test_chat_that_was_used_before_the_fork_serves_in_the_work_horse(served: Served, name: str) -> None:
+    """B54 (c), B55: the worker's process has used the object, its connections and OS threads, before it forks."""
+    for thread in ("one", "two"):
+        served.store(thread)
+    Poller(served).dispatch()
+    served.start("worker", chat=f"{CHAT_MODULE}:{name}", SERVED_USED_BEFORE_FORK=1)
+    served.answered("one", "two")
+    assert len({entry.pid for entry in served.journal.enters()}) == 2
+    assert served.client.verify().ok
+    if served.database.kind == "sqlite":
+        with closing(sqlite3.connect(served.database.url.removeprefix("sqlite:///"))) as file:
+            assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# -- wake-ups are hints ------------------------------------------------------------------------------------------------
+def test_wake_ups_may_be_lost_and_doubled(served: Served, server: redis.Redis) -> None:
+    """B46: nine messages, wake-ups under one id, one id that is not ours, and one that is swallowed."""
+    poller = Poller(served)
+    served.hold("thread")
+    served.store("thread", message_id="m1")
+    poller.dispatch()
+    lapse(served.database)
+    poller.dispatch()
+    enqueue(server, "thread", "doubled")
+    served.start("worker")
+    served.start("worker")
+    served.journal.wait_enters(1)
+    for i in range(2, 10):
+        served.store("thread", message_id=f"m{i}")
+        lapse(served.database)
+        poller.dispatch()
+        enqueue(server, "thread", f"again-{i}")
+    until(lambda: server.llen("rq:queue:chatlock") == 0, what="the other worker, which finds nothing to do")
+    served.let_go("thread")
+    served.answered("thread")
+    assert [entry.ids for entry in served.journal.enters()] == [("m1",), tuple(f"m{i}" for i in range(2, 10))]
+    assert served.client.verify().ok
+
+
+def test_message_between_the_turn_and_the_end_of_its_job_is_not_swallowed(
+    served_pg: Served, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B46: the finished job still exists under its id. The next wake-up has the next token in its id."""
+    poller = Poller(served_pg)
+    served_pg.store("thread", message_id="m1")
+    poller.dispatch()
+
+    class Late(rq.SimpleWorker):
+        job_class = ThreadJob
+
+        def handle_job_success(self, *arguments: Any, **options: Any) -> None:
+            if not message_rows(served_pg.database, "thread")[1:]:
+                served_pg.store("thread", message_id="m2")
+                poller.dispatch()
+            super().handle_job_success(*arguments, **options)
+
+    def work() -> None:
+        os.environ.update(served_pg.environment())
+        queue = rq.Queue("chatlock", connection=server, serializer="json", job_class=ThreadJob)
+        Late([queue], connection=server, serializer="json").work(burst=True)
+
+    monkeypatch.delitem(__import__("sys").modules, CHAT_MODULE, raising=False)
+    assert served_pg.keep(Child.fork(work)).wait() == 0
+    assert [entry.ids for entry in served_pg.journal.enters()] == [("m1",), ("m2",)]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_wake_up_before_the_commit_does_nothing_and_harms_nothing(
+    served: Served, server: redis.Redis, committed: bool
+) -> None:
+    """B48: the message of the first wake-up is not committed when its job runs."""
+    served.store("other")
+    worker = served.start("worker")
+    engine = sqlalchemy.create_engine(checked_url(served.database.url))
+    with closing(engine.connect()) as connection:
+        transaction = connection.begin()
+        if served.database.kind == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        served.client.submit("thread", "hello", message_id="m1", conn=connection)
+        enqueue(server, "thread")
+        until(lambda: not server.exists("rq:job:early"), what="the end of the early job")
+        assert served.journal.enters() == []
+        if committed:
+            transaction.commit()
+        else:
+            transaction.rollback()
+    engine.dispose()
+    Poller(served).dispatch()
+    served.answered("other", *(["thread"] if committed else []))
+    assert {entry.thread for entry in served.journal.enters()} == {"other", *(["thread"] if committed else [])}
+    stored = rows(served.database, "SELECT 1 AS one FROM chatlock_threads WHERE thread_id = 'thread'")
+    assert len(stored) == committed
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "Traceback" not in worker.text
+
+
+def test_flushed_redis_costs_one_dispatch_lease(served: Served, server: redis.Redis) -> None:
+    poller = Poller(served)
+    served.store("thread")
+    poller.dispatch()
+    server.flushdb()
+    poller.dispatch()
+    assert server.llen("rq:queue:chatlock") == 0, "the lease is still in force"
+    lapse(served.database)
+    poller.dispatch()
+    served.start("worker")
+    served.answered("thread")
+
+
+def test_redis_that_is_away_holds_up_no_sweep_and_leases_nothing(
+    sqlite_database: Database, tmp_path: Path, child: Callable[[Child], Child], caplog: pytest.LogCaptureFixture
+) -> None:
+    with servers.Valkey() as own:
+        served = Served(sqlite_database, tmp_path, child, {"dispatch": "rq", "redis_url": own.url})
+        poller = Poller(served)
+        served.store("thread")
+        own.kill()
+        for _ in range(3):
+            poller.dispatch()
+        assert caplog.messages.count("dispatch.redis_unreachable") == 1
+        assert rows(sqlite_database, "SELECT dispatched_until FROM chatlock_due") == [{"dispatched_until": 0}]
+        own.start()
+        poller.dispatch()
+        served.start("worker")
+        served.answered("thread")
+        served.client.close()
+
+
+def test_thread_whose_agent_has_no_handler_is_left_alone(served: Served, server: redis.Redis) -> None:
+    """B49: it is neither claimed nor released: it comes again at the pace of the dispatch lease, not of the sweep."""
+    served.store("thread", agent="nobody")
+    worker = served.start("worker")
+    Poller(served).dispatch()
+    worker.wait_for("due.no_handler")
+    until(lambda: server.keys("rq:job:*") == [], what="the end of the job")
+    row = thread_row(served.database, "thread")
+    assert (row["status"], row["token"]) == ("idle", 0)
+    assert rows(served.database, "SELECT dispatched_until > 0 AS leased FROM chatlock_due")[0]["leased"]
+
+
+# -- the end of a worker -----------------------------------------------------------------------------------------------
+def horse_of(worker: Child) -> int:
+    """The work-horse's pid."""
+    (horse,) = psutil.Process(worker.pid).children()
+    return horse.pid
+
+
+def test_sigterm_lets_the_turn_end_then_the_worker(served: Served) -> None:
+    worker = served.start("worker", drain_ms=600_000)
+    served.hold("thread")
+    served.store("thread")
+    Poller(served).dispatch()
+    served.journal.wait_enters(1)
+    served.store("other")
+    Poller(served).dispatch()
+    worker.send(signal.SIGTERM)
+    until(lambda: psutil.Process(worker.pid).status() != psutil.STATUS_ZOMBIE)
+    served.let_go("thread")
+    assert worker.wait() == 0
+    served.answered("thread")
+    assert thread_row(served.database, "other")["token"] == 0
+
+
+@pytest.mark.parametrize("who", ["worker_drain_ends", "worker_again", "horse_drain_ends"])
+def test_sigterm_hands_the_turn_back_uncharged(served: Served, who: str) -> None:
+    worker = served.start("worker", drain_ms=600_000 if who == "worker_again" else 100)
+    served.hold("thread")
+    served.store("thread")
+    Poller(served).dispatch()
+    served.journal.wait_enters(1)
+    horse = horse_of(worker)
+    if who == "horse_drain_ends":
+        os.kill(horse, signal.SIGTERM)
+        until(lambda: not psutil.pid_exists(horse), what="the end of the work-horse")
+    else:
+        worker.send(signal.SIGTERM)
+
+        def ended() -> bool:
+            if who == "worker_again" and psutil.pid_exists(horse):
+                worker.send(signal.SIGTERM)  # the first one within a second of the other is taken for the same
+            return not psutil.pid_exists(horse)
+
+        until(ended, what="the end of the work-horse")
+        assert worker.wait() == 0
+    row = thread_row(served.database, "thread")
+    assert (row["status"], row["attempts"], row["stalls"], row["not_before"]) == ("idle", 0, 0, 0)
+    assert [turn["state"] for turn in turn_rows(served.database, "thread")] == ["released"]
+    served.let_go("thread")
+    if who == "horse_drain_ends":  # the worker goes on, and the released thread was due at once
+        Poller(served).dispatch()
+        served.answered("thread")
+
+
+# -- jobs that somebody else wrote -------------------------------------------------------------------------------------
+class Touches:
+    """A pickle that does something when it is read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+def forge(server: redis.Redis, marks: Path) -> list[str]:
+    """Jobs as someone who can write to Redis would write them; each would leave a file among the marks."""
+    queue = rq.Queue("chatlock", connection=server, serializer="json")
+    touch = f"touch {marks}/"
+    queue.enqueue("os.system", touch + "json", job_id="json")
+    queue.enqueue(FUNCTION, TENANT, "thread", job_id="callback", on_failure=rq.Callback("os.system"))
+    queue.enqueue(FUNCTION, [touch + "list"], {"x": 1}, job_id="arguments")
+    pickled = rq.Queue("chatlock", connection=server, serializer="pickle")
+    pickled.enqueue("os.system", touch + "pickled", job_id="pickled")
+    job = Job.create(FUNCTION, (TENANT, "thread"), connection=server, serializer="json", id="bomb", origin="chatlock")
+    job.save()
+    server.hset("rq:job:bomb", "data", pickle.dumps(Touches(f"{marks}/bomb")))
+    queue.push_job_id("bomb")
+    job = Job.create(FUNCTION, (TENANT, "thread"), connection=server, serializer="json", id="meta", origin="chatlock")
+    job.save()
+    server.hset("rq:job:meta", mapping={"meta": pickle.dumps(Touches(f"{marks}/meta")), "result_ttl": "soon"})
+    queue.push_job_id("meta")
+    server.rpush("rq:queue:chatlock", b"\xff\xfe")
+    return ["json", "callback", "arguments", "pickled", "bomb", "meta"]
+
+
+def test_forged_jobs_are_refused_and_removed_and_the_worker_goes_on(served_pg: Served, server: redis.Redis) -> None:
+    marks = served_pg.directory / "marks"
+    marks.mkdir()
+    forged = forge(server, marks)
+    served_pg.store("thread")
+    Poller(served_pg).dispatch()
+    worker = served_pg.start("worker")
+    served_pg.answered("thread")
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert list(marks.iterdir()) == []
+    assert worker.text.count("job.refused") == len(forged) + 1
+    assert [name for name in forged if server.exists(f"rq:job:{name}")] == []
+    assert "touch" not in worker.text
+
+    # The control: RQ's own worker does what the first one asks for.
+    rq.Queue("chatlock", connection=server, serializer="json").enqueue("os.system", f"touch {marks}/json")
+
+    def work() -> None:
+        rq.SimpleWorker(["chatlock"], connection=server, serializer="json").work(burst=True)
+
+    assert served_pg.keep(Child.fork(work)).wait() == 0
+    assert [path.name for path in marks.iterdir()] == ["json"]
+
+
+def test_worker_that_was_killed_before_its_claim_is_replaced_after_the_lease(
+    served_pg: Served, server: redis.Redis
+) -> None:
+    """The job stays `started` for RQ; the dispatch lease decides, not RQ's clean-up a minute later."""
+    poller = Poller(served_pg, dispatch_lease_ms=1_000)
+    served_pg.store("thread")
+    poller.dispatch()
+    (job_id,) = server.lrange("rq:queue:chatlock", 0, -1)
+    server.lmove("rq:queue:chatlock", "rq:queue:chatlock:intermediate")
+    server.hset(b"rq:job:" + job_id, mapping={"status": "started", "started_at": "2026-01-01T00:00:00.000000Z"})
+    lapse(served_pg.database)
+    poller.dispatch()
+    served_pg.start("worker")
+    served_pg.answered("thread")
