@@ -8,6 +8,7 @@ import itertools
 import threading
 import time
 import weakref
+from collections import Counter
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -464,6 +465,43 @@ def test_waiters_and_holders_hold_no_connection(
     assert all(isinstance(outcome, Answered | AlreadyAnswered) for outcome in told), told
     quiesce(chat, database)
     assert_invariants(database, chat, journal=journal, told=callers.told)
+
+
+async def hold_and_wait(database: Database, turns: int, waiters: int) -> tuple[Counter[str], int]:
+    """So many held turns and waiters on one loop and a pool of two: what they were told, and open transactions."""
+    async with AsyncChatlock(database.url, tenant=TENANT, poller=False, pool_size=2) as chat:
+        gate, inside = asyncio.Event(), 0
+
+        @chat.handler()
+        async def handle(turn: Any) -> int:
+            nonlocal inside
+            inside += 1
+            await gate.wait()
+            return len(turn.messages)
+
+        async def all_of(what: Callable[[], bool]) -> None:
+            await asyncio.to_thread(until, what)
+
+        names = [f"thread-{n}" for n in range(turns)]
+        asked = [asyncio.ensure_future(chat.submit(name, "first")) for name in names]
+        await all_of(lambda: inside == turns)
+        asked += [asyncio.ensure_future(chat.submit(names[n % turns], n, wait_ms=None)) for n in range(waiters)]
+        await all_of(lambda: len(rows(database, "SELECT 1 FROM chatlock_messages")) == turns + waiters)
+        open_transactions = idle_in_transaction(database) if database.kind == "postgresql" else 0
+        gate.set()
+        told = await asyncio.wait_for(asyncio.gather(*asked), SECONDS_MAX)
+        return Counter(type(outcome).__name__ for outcome in told), open_transactions
+
+
+def test_fifty_turns_and_two_hundred_waiters_share_two_connections(database: Database, client: Client) -> None:
+    """B12: on an event loop as well nobody starves, and nobody is told anything but a reply."""
+    told, open_transactions = asyncio.run(hold_and_wait(database, turns=50, waiters=200))
+    assert told.keys() <= {"Answered", "AlreadyAnswered"}
+    assert told.total() == 250
+    assert open_transactions == 0
+    chat = client(database)
+    quiesce(chat, database)
+    assert_invariants(database, chat)
 
 
 def test_control_a_transaction_that_is_left_open_is_counted(pg_database: Database, serving: Client) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from chatlock import AlreadyAnswered, Answered, Queued, Unknown, executor
+from chatlock.inputs import Key
 from tests.acceptance.cases.support import (
     SECONDS_MAX,
+    EffectSink,
     Points,
     age_claim,
     assert_invariants,
@@ -148,6 +151,28 @@ def test_broken_rows_turn_the_invariants_red(database: Database, serving: Client
             rows(database, f"DELETE FROM chatlock_{table}")
             rows(database, f"INSERT INTO chatlock_{table} SELECT * FROM whole_{table}")
         assert_invariants(database, chat, told=callers.told)
+
+
+def test_overlap_meter_sees_two_handlers_in_one_thread(agent: Agent, callers: Callers, journal: Journal) -> None:
+    turns = [cast("Any", SimpleNamespace(key=Key("t", "a"), token=n, messages=[])) for n in (1, 2)]
+    gates = [agent.hold("a") for _ in turns]
+    inside = [callers.call(agent, turn) for turn in turns]
+    for gate in gates:
+        gate.wait_entered()
+        gate.open()
+    for future in inside:
+        future.result(SECONDS_MAX)
+    assert journal.overlap("a") == 2
+    agent(turns[0])
+    assert journal.overlap("a") == 2
+    assert journal.overlap("b") == 0
+
+
+def test_effect_sink_refuses_a_stale_token_where_it_is_told_to() -> None:
+    for fenced in (True, False):
+        sink = EffectSink(fenced=fenced)
+        assert [sink.apply("key", "x", token) for token in (1, 3, 2)] == [True, True, not fenced]
+        assert [token for _, _, token in sink.refused] == [2] * fenced
 
 
 def test_outcome_told_for_nothing_turns_the_invariants_red(
