@@ -45,7 +45,7 @@ def explain(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
         return _running(thread, around, limits)
     if thread.status == Status.PARKED:
         by = "after too many stalls" if around.parked_by is None else "by {}: {}".format(*around.parked_by)
-        return Why(Cause.PARKED, f"{by}; {_messages(thread)}", ("threads", "resume"))
+        return Why(Cause.PARKED, f"{by}; {_messages(thread)}", ("threads", "resume", "--reason", "WHY"))
     if thread.status == Status.DELETED:
         return Why(Cause.DELETED, "its tombstone keeps the token", ("audit",))
     if thread.awaiting is not None:

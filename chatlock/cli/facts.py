@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chatlock.cli.output import command, rfc3339, shown_time
+from chatlock.protocol import Cause
 from chatlock.why import Why, span
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def why_text(thread: ThreadReport, why: Why) -> str:
     """THREAD: cause; how it ends by itself, and the command for now."""
     within = "" if why.frees_in_ms is None else f" in {span(why.frees_in_ms)}"
     frees = "does not free itself" if why.frees_by is None else f"frees itself {why.frees_by}{within}"
+    if why.cause in (Cause.NOTHING_PENDING, Cause.DELETED):
+        frees = "there is nothing to free"
     return f"{thread.thread_id}: {why.cause.value} ({why.text}); {frees}; now: {why_command(thread, why)}"
 
 

@@ -172,6 +172,7 @@ def _overdue(*of_tenant: Any) -> Any:
             due.c.due_at < stable_ms() - b("older"),
             threads.c.status == "idle",
             threads.c.last_seq > threads.c.done_seq,
+            threads.c.awaiting.is_(None),
             optional(threads.c.agent, "agent"),
         )
         .order_by(due.c.due_at)

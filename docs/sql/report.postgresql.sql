@@ -15,6 +15,7 @@ WHERE chatlock_due.tenant = :b_tenant::VARCHAR
 AND chatlock_due.due_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_older::BIGINT
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND chatlock_threads.awaiting IS NULL
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_due.due_at
  LIMIT :b_limit;
 
@@ -25,6 +26,7 @@ AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE chatlock_due.due_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_older::BIGINT
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND chatlock_threads.awaiting IS NULL
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_due.due_at
  LIMIT :b_limit;
 

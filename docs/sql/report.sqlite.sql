@@ -15,6 +15,7 @@ WHERE chatlock_due.tenant = :b_tenant
 AND chatlock_due.due_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_older
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND chatlock_threads.awaiting IS NULL
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_due.due_at
  LIMIT :b_limit OFFSET 0;
 
@@ -25,6 +26,7 @@ AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE chatlock_due.due_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_older
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND chatlock_threads.awaiting IS NULL
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_due.due_at
  LIMIT :b_limit OFFSET 0;
 
