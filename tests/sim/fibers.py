@@ -1,0 +1,365 @@
+"""One OS thread, many fibers: a seeded scheduler decides who goes on, and moves the only clock.
+
+`Scheduler.threading` and `Scheduler.time` stand in for the modules of that name: the product's OS threads, locks and
+waits become fibers, so that its own heartbeat, look and poller run here as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from greenlet import getcurrent, greenlet
+
+STEPS_MAX = 50_000
+SWITCHES_SHOWN = 60
+
+
+class Killed(BaseException):
+    """Thrown into everything that runs in a process that dies: nothing of it reaches the database any more."""
+
+
+class Stuck(AssertionError):
+    """Nobody can go on, or there is no end to it."""
+
+
+class Home(Protocol):
+    """Where a fiber lives: a process that can die or stand still."""
+
+    name: str
+    dead: bool
+    paused_until: float
+
+
+class Fiber(greenlet):
+    """Something that runs by itself: an OS thread of a process, or an actor of the simulation."""
+
+    def __init__(self, scheduler: Scheduler, home: Home, name: str, work: Callable[[], object]) -> None:
+        super().__init__(parent=scheduler.hub)
+        self._work = work
+        self.home, self.name, self.number = home, f"{home.name}.{name}", len(scheduler.started)
+        self.waiting = self.woken = False
+        self.deadline: float | None = None
+        self.condition: Callable[[], bool] | None = None
+        self.ended = False
+        self.at = "start"
+        self.op = ""
+        self.interruptible = False
+        self.error: BaseException | None = None
+        self.value: Any = None
+        self.joined: list[Fiber] = []
+        self.os_thread: OsThread | None = None
+
+    def run(self) -> None:
+        try:
+            self.value = self._work()
+        except Killed:
+            pass
+        except BaseException as error:
+            self.error = error
+        self.ended = True
+
+    def is_alive(self) -> bool:
+        return not (self.ended or self.home.dead)
+
+
+class Scheduler:
+    """slow: how often the clock moves although someone could go on; preempt: how often a lock is taken later than asked
+    for; sticky: how often the last one goes on.
+    """
+
+    def __init__(self, random: Random, *, slow: float, preempt: float, sticky: float) -> None:
+        self.random, self.slow, self.preempt, self.sticky = random, slow, preempt, sticky
+        self.hub = getcurrent()
+        self.now = 0.0
+        self.steps = 0
+        self.started: list[Fiber] = []
+        self.living: list[Fiber] = []
+        self.trace: list[str] = []
+        self.between: Callable[[], None] = lambda: None
+        self._last: Fiber | None = None
+        self._later: list[Callable[[], None]] = []
+        self.time = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        self.threading = SimpleNamespace(
+            Thread=type("Thread", (OsThread,), {"scheduler": self}),
+            Lock=lambda: Lock(self),
+            Condition=lambda: Condition(self),
+            Event=lambda: Event(self),
+            current_thread=lambda: self.threading.Thread.of(self.current),
+            get_ident=lambda: self.current.number,
+        )
+
+    @property
+    def current(self) -> Fiber:
+        fiber = getcurrent()
+        if not isinstance(fiber, Fiber):
+            raise AssertionError("only a fiber may wait: the hub decides who goes on")
+        return fiber
+
+    def spawn(self, home: Home, name: str, work: Callable[[], object]) -> Fiber:
+        fiber = Fiber(self, home, name, work)
+        self.started.append(fiber)
+        self.living.append(fiber)
+        return fiber
+
+    # -- the fibers' side --------------------------------------------------------------------------------------------
+    def pause(self, point: str) -> None:
+        """Others may go on before this fiber does."""
+        self._leave(point, waiting=False, deadline=None)
+
+    def sleep(self, seconds: float) -> None:
+        self.wait("sleep", self.now + seconds)
+
+    def wait(self, point: str, deadline: float | None = None) -> bool:
+        """Whether it was woken before the deadline."""
+        return self._leave(point, waiting=True, deadline=deadline)
+
+    def wait_for(self, condition: Callable[[], bool], point: str, deadline: float | None = None) -> None:
+        """For actors of the simulation: `condition` is cheap, and looked at before every step."""
+        if not condition():
+            self.current.condition = condition
+            self.wait(point, deadline)
+
+    def _leave(self, point: str, *, waiting: bool, deadline: float | None) -> bool:
+        fiber = self.current
+        if fiber.home.dead:
+            raise Killed
+        self.trace.append(f"{fiber.name} {point}")
+        fiber.at, fiber.waiting, fiber.woken, fiber.deadline = point, waiting, False, deadline
+        try:
+            self.hub.switch()
+        finally:
+            fiber.waiting, fiber.deadline, fiber.condition = False, None, None
+        return fiber.woken
+
+    def wake(self, fiber: Fiber) -> None:
+        if fiber.waiting:
+            fiber.woken = True
+
+    def maybe_pause(self, point: str) -> None:
+        if self.preempt and self.random.random() < self.preempt:
+            self.pause(point)
+
+    # -- the hub's side ----------------------------------------------------------------------------------------------
+    def run(self, done: Callable[[], bool]) -> None:
+        """Lets fibers go on until `done`."""
+        while not done():
+            self.steps += 1
+            if self.steps > STEPS_MAX:
+                raise Stuck(f"no end after {STEPS_MAX} steps")
+            while self._later:
+                self._later.pop()()
+            self.between()
+            fiber = self._next()
+            self.switch(fiber)
+
+    def _next(self) -> Fiber:
+        while True:
+            ready = [fiber for fiber in self.living if self._ready(fiber)]
+            if ready and (len(ready) == len(self.living) or self.random.random() >= self.slow):
+                if self._last in ready and self.random.random() < self.sticky:
+                    return self._last
+                return self.random.choice(ready)
+            if not self._move_clock() and not ready:
+                raise Stuck(f"nobody can go on: {[fiber.name for fiber in self.living]}")
+
+    def _ready(self, fiber: Fiber) -> bool:
+        if fiber.home.paused_until > self.now:
+            return False
+        if not fiber.waiting or fiber.woken or (fiber.deadline is not None and fiber.deadline <= self.now):
+            return True
+        return fiber.condition is not None and fiber.condition()
+
+    def _move_clock(self) -> bool:
+        """To the next moment at which someone can go on who cannot now."""
+        moments = [fiber.deadline for fiber in self.living if fiber.waiting and fiber.deadline is not None]
+        moments += [fiber.home.paused_until for fiber in self.living]
+        later = [moment for moment in moments if moment > self.now]
+        if later:
+            self.now = min(later)
+        return bool(later)
+
+    def switch(self, fiber: Fiber, error: BaseException | None = None) -> None:
+        """Lets one fiber go on, into `error` if there is one, until it leaves."""
+        self._last = fiber
+        if error is None:
+            fiber.switch()
+        elif fiber:
+            fiber.throw(error)
+        else:
+            fiber.switch()  # it had not started: in a dead process it comes to nothing
+        if fiber.ended:
+            self.living.remove(fiber)
+            for other in fiber.joined:
+                self.wake(other)
+
+    def later(self, act: Callable[[], None]) -> None:
+        """Something that only the hub can do, before the next step."""
+        self._later.append(act)
+
+    def kill(self, home: Home) -> None:
+        """Ends a process at once: its fibers are unwound, but can neither wait nor reach the database."""
+        home.dead = True
+        for fiber in [fiber for fiber in self.living if fiber.home is home]:
+            self.switch(fiber, Killed())
+
+
+class Lock:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._owner: Fiber | None = None
+        self._waiting: list[Fiber] = []
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def acquire(self) -> bool:
+        self._scheduler.maybe_pause("lock")
+        self.take()
+        return True
+
+    def take(self) -> None:
+        me = self._scheduler.current
+        while self._owner is not None:
+            self._waiting.append(me)
+            try:
+                self._scheduler.wait("lock")
+            finally:
+                self._waiting.remove(me)
+        self._owner = me
+
+    def release(self) -> None:
+        if self._owner is not self._scheduler.current and not self._scheduler.current.home.dead:
+            raise RuntimeError("a lock is released by a fiber that does not hold it")
+        self._owner = None
+        for fiber in self._waiting:
+            self._scheduler.wake(fiber)
+
+    @property
+    def mine(self) -> bool:
+        return self._owner is self._scheduler.current
+
+
+class Condition:
+    """As threading.Condition(), whose lock may be taken again by its holder."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler, self._lock = scheduler, Lock(scheduler)
+        self._depth = 0
+        self._waiting: list[Fiber] = []
+
+    def __enter__(self) -> bool:
+        if not self._lock.mine:
+            self._lock.acquire()
+        self._depth += 1
+        return True
+
+    def __exit__(self, *exc: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._lock.mine:
+            raise RuntimeError("a condition is waited for without its lock")
+        me, depth = self._scheduler.current, self._depth
+        deadline = None if timeout is None else self._scheduler.now + timeout
+        self._waiting.append(me)
+        self._depth = 0
+        self._lock.release()
+        try:
+            return self._scheduler.wait("condition", deadline)
+        finally:
+            self._waiting.remove(me)
+            self._lock.take()
+            self._depth = depth
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        deadline = None if timeout is None else self._scheduler.now + timeout
+        while not (held := predicate()):
+            left = None if deadline is None else deadline - self._scheduler.now
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+        return held
+
+    def notify_all(self) -> None:
+        if not self._lock.mine:
+            raise RuntimeError("a condition is notified without its lock")
+        for fiber in self._waiting:
+            self._scheduler.wake(fiber)
+
+    def notify(self, n: int = 1) -> None:
+        for fiber in self._waiting[:n]:
+            self._scheduler.wake(fiber)
+
+
+class Event:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._set = False
+        self._waiting: list[Fiber] = []
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        for fiber in self._waiting:
+            self._scheduler.wake(fiber)
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._set:
+            return True
+        me = self._scheduler.current
+        self._waiting.append(me)
+        try:
+            woken = self._scheduler.wait("event", None if timeout is None else self._scheduler.now + timeout)
+        finally:
+            self._waiting.remove(me)
+        return woken or self._set
+
+
+class OsThread:
+    """An OS thread of the process whose fiber made it."""
+
+    scheduler: Scheduler
+    """Set by the subclass that stands in for threading.Thread."""
+
+    def __init__(
+        self, target: Callable[..., object], name: str = "thread", args: tuple[Any, ...] = (), daemon: bool = False
+    ) -> None:
+        self._work, self._name, self._daemon = (lambda: target(*args)), name, daemon
+        self._fiber: Fiber | None = None
+
+    @classmethod
+    def of(cls, fiber: Fiber) -> OsThread:
+        """The OS thread that a fiber of the simulation's own stands for."""
+        if fiber.os_thread is None:
+            fiber.os_thread = cls(fiber.run, fiber.name)
+            fiber.os_thread._fiber = fiber
+        return fiber.os_thread
+
+    def start(self) -> None:
+        self._fiber = self.scheduler.spawn(self.scheduler.current.home, self._name, self._work)
+        self._fiber.os_thread = self
+
+    def is_alive(self) -> bool:
+        return self._fiber is not None and self._fiber.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        fiber = self._fiber
+        if fiber is None:
+            raise RuntimeError("an OS thread is joined before its start")
+        deadline = None if timeout is None else self.scheduler.now + timeout
+        fiber.joined.append(self.scheduler.current)
+        while not fiber.ended and (deadline is None or self.scheduler.now < deadline):
+            self.scheduler.wait("join", deadline)

@@ -1,0 +1,208 @@
+"""Plays one seed: builds its world, lets it run, and judges what came of it."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import logging
+import shutil
+import sqlite3
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from chatlock.testing.checker import check
+from chatlock.testing.history import History
+from tests.sim.fibers import Scheduler
+from tests.sim.scenario import LIMITS, Cast
+from tests.sim.world import Rates, Swallowed, World
+
+FAULTS = ("kill", "pause", "interrupt", "outage", "clock", "ack_lost", "error_before_commit")
+ACTS = ("cancel", "park", "resume", "free", "delete", "redrive", "status")
+WAYS = ("twice", "block", "caller", "rollback", "reject", "recreate", "inner", "drop", "exit")
+STEPS_EXPECTED = 800
+TRACE_SHOWN = 40
+
+
+@dataclass
+class Played:
+    """What one seed came to."""
+
+    seed: int
+    flaws: list[str]
+    reached: Counter[str]
+    steps: int
+    commits: int
+    digest: str
+    trace: list[str]
+    history: History
+
+    def report(self) -> str:
+        lines = [*(f"  {flaw}" for flaw in self.flaws), "  the last steps:"]
+        lines += [f"    {step}" for step in self.trace[-TRACE_SHOWN:]]
+        return "\n".join([f"seed {self.seed} failed; replay it with: make sim SEED={self.seed}", *lines])
+
+
+def make_template(path: Path) -> None:
+    """The schema, and the table of the application that the handlers write to under a fence."""
+    from tests.support.databases import create_schema
+
+    create_schema(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as conn:
+        conn.execute("CREATE TABLE sim_effects(id INTEGER PRIMARY KEY, thread_id TEXT, token INTEGER)")
+        conn.commit()
+
+
+def play(seed: int, template: Path, path: Path) -> Played:
+    """The same seed gives the same run, step by step."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    shutil.copyfile(template, path)
+    random = Random(seed)
+    rates = _rates(random)
+    scheduler = Scheduler(
+        random,
+        slow=random.choice([0.0, 0.02, 0.1]),
+        preempt=random.choice([0.0, 0.05, 0.3]),
+        sticky=random.choice([0.0, 0.5, 0.8]),
+    )
+    world = World(path, random, rates, scheduler)
+    scheduler.between = world.disturb
+    history = History(name="call", now=lambda: scheduler.steps)
+    cast = Cast(world, history, f"sqlite:///{path}", _features(random))
+    with _alone(world), world.installed(), closing(sqlite3.connect(path)) as truth:
+        try:
+            _watch(world, truth)
+            director = scheduler.spawn(world, "director", lambda: _direct(cast, random))
+            scheduler.run(lambda: director.ended)
+            _judge(cast, director.error)
+            _count(cast)
+        except AssertionError as error:
+            world.flaws.append(f"{type(error).__name__}: {error}")
+        finally:
+            _end(cast)
+    whole = [*scheduler.trace, *(json.dumps(event) for event in history.events)]
+    digest = hashlib.sha256("\n".join(whole).encode()).hexdigest()[:16]
+    return Played(seed, world.flaws, world.reached, scheduler.steps, world.commits, digest, scheduler.trace, history)
+
+
+@contextmanager
+def _alone(world: World) -> Iterator[None]:
+    """What the product logs is judged, and memory is freed at the same step every time."""
+    log, caught = logging.getLogger("chatlock"), Swallowed(world)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    log.addHandler(caught)
+    log.propagate = False
+    gc.disable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a coroutine whose caller was killed before it ran
+        try:
+            yield
+        finally:
+            log.removeHandler(caught)
+            log.setLevel(level)
+            log.propagate = True
+            gc.collect(0)  # the young ones alone: all that this run has made
+            gc.enable()
+
+
+def _rates(random: Random) -> Rates:
+    """A seed likes some faults and knows nothing of others: rare ones then meet each other often enough."""
+    rates = Rates(budget=random.choice([0, 1, 2, 4, 8]), hold=random.choice([0.0, 0.0, 0.1]))
+    liked = [fault for fault in FAULTS if random.random() < 0.5]
+    for fault in liked:
+        per_commit = fault in ("ack_lost", "error_before_commit")
+        setattr(rates, fault, 0.05 if per_commit else 2 * rates.budget / STEPS_EXPECTED / len(liked))
+    return rates
+
+
+def _features(random: Random) -> dict[str, float]:
+    features = {name: random.choice([0.0, 0.0, 0.3]) for name in (*ACTS, *WAYS)}
+    return features | {"no_heartbeat": random.random() if random.random() < 0.3 else 0.0}
+
+
+def _direct(cast: Cast, random: Random) -> None:
+    scheduler = cast.world.scheduler
+    for number in range(random.choice([1, 2, 2, 3])):
+        cast.start(handles=number == 0 or random.random() < 0.8, polls=random.random() < 0.6)
+    users = []
+    for number in range(1, random.choice([1, 1, 1, 2]) + 1):
+        thread, ids = f"t{number}", []
+        for who in range(random.choice([1, 2, 3])):
+            messages = [(f"m{number}{who}{n}", {"kind": _kind(random)}) for n in range(random.choice([1, 2, 3]))]
+            ids += [message_id for message_id, _ in messages]
+            cast.sending += 1
+            users.append(scheduler.spawn(cast.world, f"user{number}{who}", lambda t=thread, m=messages: cast.user(t, m)))
+        acts = random.choice([0, 0, 2, 4])
+        if acts:
+            scheduler.spawn(cast.world, f"operator{number}", lambda t=thread, i=ids, n=acts: cast.operator(t, i, n))
+    cast.direct(users, random.choice([20.0, 60.0]))
+
+
+def _kind(random: Random) -> str:
+    return random.choices(["ok", "poison", "exit"], [18, 1, 1])[0]
+
+
+def _watch(world: World, truth: sqlite3.Connection) -> None:
+    """After every commit: tokens never fall, what is resolved stays so, and who ended is known at that very moment."""
+    tokens: dict[str, int] = {}
+    resolved: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def threads() -> list[tuple[Any, ...]]:
+        return truth.execute(
+            "SELECT thread_id, status, token, incarnation, last_seq > done_seq FROM chatlock_threads ORDER BY thread_id"
+        ).fetchall()
+
+    def look() -> None:
+        for thread, _, token, _, _ in threads():
+            if token < tokens.get(thread, 0):
+                world.flaws.append(f"the token of {thread} fell from {tokens[thread]} to {token}")
+            tokens[thread] = token
+        for *place, disposition, turn in truth.execute(
+            "SELECT thread_id, incarnation, seq, disposition, turn_token FROM chatlock_messages"
+            " WHERE disposition <> 'pending'"
+        ):
+            before = resolved.setdefault(tuple(place), (disposition, turn))
+            if before != (disposition, turn):
+                world.flaws.append(f"message {place} was {before} and became {(disposition, turn)}")
+
+    world.threads = threads
+    world.watchers.append(look)
+
+
+def _judge(cast: Cast, error: BaseException | None) -> None:
+    world = cast.world
+    if error is not None:
+        world.flaws.append(f"the director was stopped by {type(error).__name__}: {error}")
+    for fiber in world.scheduler.started:
+        if fiber.error is not None and fiber.error is not error:
+            world.flaws.append(f"{fiber.name} raised {type(fiber.error).__name__}: {fiber.error}")
+    for breach in check(cast.history, attempts_max=LIMITS.attempts_max):
+        world.flaws.append(f"history: {breach.invariant}: {breach.text} ({breach.thread})")
+
+
+def _count(cast: Cast) -> None:
+    """What this run came past, so that rare paths can be seen to be taken."""
+    for event in cast.history.events:
+        for kind, name in (("told", "outcome"), ("over", "why"), ("message", "disposition"), ("turn", "state")):
+            if event["event"] == kind:
+                cast.world.reached[f"{kind} {event[name]}"] += 1
+
+
+def _end(cast: Cast) -> None:
+    world = cast.world
+    for site in cast.sites:
+        site.chat._flows.closing = True  # the end of this interpreter has nothing to close there
+    for process in world.processes:
+        if not process.dead:
+            world.scheduler.kill(process)
+    for fiber in list(world.scheduler.living):
+        world.scheduler.kill(fiber.home)
+    world.dispose()
