@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,11 +37,12 @@ def handler_of(call: Callable[..., Any], agent: str) -> Handler:
     checked_id(agent, "agent")
     if not callable(call):
         raise InvalidInput("bad_handler", "a handler must be callable: handler(turn) -> reply")
-    if inspect.isgeneratorfunction(call):
+    body = call if inspect.isroutine(call) or isinstance(call, functools.partial) else type(call).__call__
+    if inspect.isgeneratorfunction(body):
         raise InvalidInput("bad_handler", "a handler that streams must be an async generator")
-    if inspect.isasyncgenfunction(call):
+    if inspect.isasyncgenfunction(body):
         return Handler(agent, call, "stream")
-    return Handler(agent, call, "async" if inspect.iscoroutinefunction(call) else "sync")
+    return Handler(agent, call, "async" if inspect.iscoroutinefunction(body) else "sync")
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,9 @@ class Feeds:
             feed.count += 1
             event = Event(f"{claim.incarnation}-{claim.token}-{feed.count}", "chunk", chunk)
             feed.chunks.append(event)
-            listeners = list(self._listeners.get(claim.key, ()))
-        for message_id, put in listeners:
-            if feed.covers(message_id):
-                put(event)
+            for message_id, put in self._listeners.get(claim.key, ()):
+                if feed.covers(message_id):
+                    put(event)
 
     def listen(self, key: Key, message_id: str, put: Callable[[Event], None]) -> Callable[[], None]:
         """Calls `put` for each chunk of a turn that holds the message, from its first kept one.  Returns the way to
@@ -112,9 +113,8 @@ class Feeds:
         with self._lock:
             self._listeners.setdefault(key, []).append(entry)
             feed = self._feeds.get(key)
-            backlog = list(feed.chunks) if feed is not None and feed.covers(message_id) else []
-        for event in backlog:
-            put(event)
+            for event in feed.chunks if feed is not None and feed.covers(message_id) else ():
+                put(event)  # under the lock, so that no newer chunk overtakes it
 
         def stop() -> None:
             with self._lock:
@@ -157,7 +157,7 @@ async def call_handler(handler: Handler, core: TurnCore, store: Store, feeds: Fe
         return await _awaited(handler, core, store, feeds)
     io = AsyncIo(1)
     try:
-        return asyncio.run(_awaited(handler, core, store.over(io), feeds))
+        return _in_own_loop(lambda: _awaited(handler, core, store.over(io), feeds))
     finally:
         io.close()
 
@@ -167,7 +167,16 @@ async def call_either(io: Io, call: Callable[[Any], Any], is_async: bool, argume
     in_async = isinstance(io, AsyncIo)
     if not is_async:
         return await in_os_thread(lambda: call(argument)) if in_async else call(argument)
-    return await call(argument) if in_async else asyncio.run(call(argument))
+    return await call(argument) if in_async else _in_own_loop(lambda: call(argument))
+
+
+def _in_own_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Runs async code for the sync client; beside a loop that is blocked by this very call, in an OS thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    return _begun(lambda: asyncio.run(work())).result()
 
 
 async def in_os_thread(call: Callable[[], Any]) -> Any:
@@ -176,6 +185,10 @@ async def in_os_thread(call: Callable[[], Any]) -> Any:
 
     A cancelled caller does not wait for it: its claim is released, and what it still tries is refused.
     """
+    return await asyncio.wrap_future(_begun(call))
+
+
+def _begun(call: Callable[[], Any]) -> Future[Any]:
     done: Future[Any] = Future()
     context = contextvars.copy_context()
 
@@ -188,7 +201,7 @@ async def in_os_thread(call: Callable[[], Any]) -> Any:
             done.set_exception(error)
 
     threading.Thread(target=work, name="chatlock-turn", daemon=True).start()
-    return await asyncio.wrap_future(done)
+    return done
 
 
 __all__ = ["Event", "Feeds", "Handler", "call_either", "call_handler", "handler_of", "in_os_thread"]
