@@ -63,12 +63,15 @@ class Bridge:
             self.run(block.__aexit__(None, None, None))
 
     def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
-        events = self.chat.stream(*args, **options)
+        events = self.run(self._streamed(*args, **options))
         try:
             while (event := self.run(anext(events, None))) is not None:
                 yield event
         finally:
             self.run(events.aclose())
+
+    async def _streamed(self, *args: Any, **options: Any) -> Any:
+        return self.chat.stream(*args, **options)
 
     def end_tasks(self) -> None:
         """The task of every OS thread that called until now ends, as its OS thread may have."""

@@ -80,6 +80,12 @@ def database(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[Database]
     yield from shelf.lend(request.param)
 
 
+@pytest.fixture(autouse=True)
+def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for another client looks every 50 ms instead of every second."""
+    monkeypatch.setattr("chatlock.wake.waiters.LOOK_EVERY_S", 0.05)
+
+
 @pytest.fixture(params=["sync", "async"])
 def world(request: pytest.FixtureRequest) -> str:
     """Which client: Chatlock, or AsyncChatlock on a loop of its own."""
