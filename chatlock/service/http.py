@@ -83,6 +83,7 @@ class HttpSender:
             fault = type(error).__name__
         finally:
             self._count(-1)
-        if fault is not None and fault != self._fault:
+        with self._changed:
+            before, self._fault = self._fault, fault
+        if fault is not None and fault != before:
             log.error("dispatch.http_failed", extra={"thread_hash": key_hash(key)[:12], "error": fault})
-        self._fault = fault

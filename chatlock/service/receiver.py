@@ -28,7 +28,7 @@ def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_
     try:
         named = json.loads(body)
         return checked_key(named["tenant"], named["thread"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise InvalidInput("bad_body", "the body is no wake-up: an object with tenant and thread") from None
 
 

@@ -21,7 +21,7 @@ class Feature(StrEnum):
     ROLLBACK = "policy rollback"
 
 
-BUILT = frozenset({Feature.CORE})
+BUILT = frozenset({Feature.CORE, Feature.RQ_DISPATCH})
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,14 @@ TABLE = [
     Row("one_attempt_counter", Feature.CORE, []),
     Row("no_window", Feature.CORE, []),
     Row("failover_without_epoch", Feature.CORE, []),
-    Row("dispatch_without_lease", Feature.RQ_DISPATCH, []),
+    Row(
+        "dispatch_without_lease",
+        Feature.RQ_DISPATCH,
+        [
+            "tests/acceptance/test_service.py::test_dispatch_lease_keeps_a_thread_from_being_sent_twice_and_passes",
+            "tests/acceptance/test_rq.py::test_flushed_redis_costs_one_dispatch_lease",
+        ],
+    ),
     Row("own_turn_means_answered", Feature.CORE, []),
     Row("abort_forgets_message", Feature.CORE, []),
     Row("due_not_in_finish", Feature.CORE, []),
