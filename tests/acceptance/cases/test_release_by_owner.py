@@ -25,6 +25,7 @@ from tests.acceptance.cases.support import (
     quiesce,
     reclaim_aged,
     rows,
+    skip_backoff,
     until,
 )
 from tests.support.processes import Child
@@ -72,8 +73,8 @@ def test_turn_that_was_paused_and_reclaimed_cannot_end_its_successor(
     age_claim(database, "thread")
     assert reclaim_aged(chat) == 1
     gate = agent.hold("thread")
+    skip_backoff(database)
     second = callers.submit(chat, "thread", "two", message_id="m2")
-    swept = callers.call(quiesce, chat, database)
     gate.wait_entered()
     held = dump(database)
     process.send(signal.SIGCONT)
@@ -83,7 +84,7 @@ def test_turn_that_was_paused_and_reclaimed_cannot_end_its_successor(
     assert dump(database) == held
     gate.open()
     second.result(SECONDS_MAX)
-    swept.result(SECONDS_MAX)
+    quiesce(chat, database)
     assert dispositions(database) == {"m1": "answered", "m2": "answered"}
     assert turn_states(database) == ["reclaimed", "done"]
     assert_invariants(database, chat, told=callers.told)
