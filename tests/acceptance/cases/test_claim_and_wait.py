@@ -61,6 +61,11 @@ def stored(database: Database, thread: str, count: int) -> None:
     until(lambda: len(message_rows(database, thread)) >= count, what=f"{count} stored messages")
 
 
+def count_messages(database: Database) -> int:
+    """How many messages are stored, in all threads."""
+    return int(rows(database, "SELECT count(*) AS n FROM chatlock_messages")[0]["n"])
+
+
 # -- B06: a message while a turn runs ----------------------------------------------------------------------------------
 def test_messages_sent_while_a_turn_runs_are_all_answered(
     database: Database, serving: Client, agent: Agent, callers: Callers, journal: Journal
@@ -486,7 +491,7 @@ async def hold_and_wait(database: Database, turns: int, waiters: int) -> tuple[C
         asked = [asyncio.ensure_future(chat.submit(name, "first")) for name in names]
         await all_of(lambda: inside == turns)
         asked += [asyncio.ensure_future(chat.submit(names[n % turns], n, wait_ms=None)) for n in range(waiters)]
-        await all_of(lambda: len(rows(database, "SELECT 1 FROM chatlock_messages")) == turns + waiters)
+        await all_of(lambda: count_messages(database) == turns + waiters)
         open_transactions = idle_in_transaction(database) if database.kind == "postgresql" else 0
         gate.set()
         told = await asyncio.wait_for(asyncio.gather(*asked), SECONDS_MAX)
@@ -519,14 +524,14 @@ def test_control_a_transaction_that_is_left_open_is_counted(pg_database: Databas
 # -- B14: cancelled waiters --------------------------------------------------------------------------------------------
 async def cancel_waiters(chat: AsyncChatlock, database: Database, prefix: str, count: int) -> None:
     """So many callers wait for the held thread, and all are cancelled there."""
-    before = len(message_rows(database, "thread"))
+    before = count_messages(database)
     waiting = [
         asyncio.ensure_future(chat.submit("thread", n, message_id=f"{prefix}-{n}", wait_ms=None)) for n in range(count)
     ]
 
     def all_wait() -> bool:
         armed = [w for ws in chat._flows.waiters._by_key.values() for w in ws if w.waited is not None]
-        return len(armed) >= count and len(message_rows(database, "thread")) >= before + count
+        return len(armed) >= count and count_messages(database) >= before + count
 
     await asyncio.to_thread(until, all_wait)
     for task in waiting:
@@ -547,7 +552,7 @@ async def rounds_of_cancelled_waiters(database: Database, agent: Agent, sync: Ch
             return waiter
 
         chat._flows.waiters.subscribe = noted  # type: ignore[method-assign]
-        for number in range(scaled(2, 20)):
+        for number in range(2):
             gate = agent.hold("thread")
             holder = callers.submit(sync, "thread", "hold")
             await asyncio.to_thread(gate.wait_entered)
@@ -563,8 +568,9 @@ async def rounds_of_cancelled_waiters(database: Database, agent: Agent, sync: Ch
         assert len(kept) == 0
 
 
+@pytest.mark.parametrize("repetition", range(scaled(1, 10)))
 def test_cancelled_waiters_leave_nothing_behind(
-    database: Database, serving: Client, agent: Agent, callers: Callers
+    database: Database, serving: Client, agent: Agent, callers: Callers, repetition: int
 ) -> None:
     """B14: after every round the registry is empty and the next caller is served; all messages are answered."""
     sync = serving(database)
