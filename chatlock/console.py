@@ -5,20 +5,25 @@ The command line stands on this module; it runs ops through an executor, and pri
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import Connection
 
 from chatlock.admin import act
+from chatlock.backtest import Tried, backtest
 from chatlock.executor import Executor
 from chatlock.inputs import Key
-from chatlock.ops import contents, forget, report
+from chatlock.ops import contents, forget, load, report, runs, verify
 from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import lock
 from chatlock.ops.contents import AuditReport, IntentReport, MessageReport, TurnReport
 from chatlock.ops.intents import IntentId, send_again
+from chatlock.ops.load import Load
 from chatlock.ops.report import Page, Scope, ThreadReport
+from chatlock.ops.runs import Day
 from chatlock.ops.unanswered import free
+from chatlock.ops.verify import Verified
 from chatlock.protocol import Limits
 from chatlock.store import jitter
 from chatlock.why import Why, explain
@@ -28,17 +33,24 @@ __all__ = [
     "Console",
     "Freed",
     "IntentReport",
+    "Load",
     "MessageReport",
     "Page",
     "Scope",
     "Stuck",
     "ThreadReport",
     "ThreadView",
+    "Top",
+    "Tried",
     "TurnReport",
+    "WindowReport",
 ]
 
 PENDING_SHOWN = 20
 TURNS_SHOWN = 10
+STUCK_MS = 30_000
+"""A thread that should have moved so long ago is called stuck: recovery by itself takes 15 s at most."""
+TOP_SINCE_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,27 @@ class Stuck:
     thread: ThreadReport
     why: Why
     stuck_ms: int
+
+
+@dataclass(frozen=True)
+class Top:
+    """What happens now.  at: ms of the database's clock.  The loads' ended turns are those of the last minute."""
+
+    at: int
+    loads: list[Load]
+    running: list[ThreadReport]
+    stuck: list[Stuck]
+
+
+@dataclass(frozen=True)
+class WindowReport:
+    """An agent's window in force, and what it stands on."""
+
+    agent: str
+    window_ms: int
+    longest_ms: int
+    runs: int
+    days: list[Day]
 
 
 @dataclass(frozen=True)
@@ -92,11 +125,11 @@ class Console:
     def stuck(self, scope: Scope, older_ms: int, limit: int, *, agent: str | None = None) -> list[Stuck]:
         """Threads that should have moved at least older_ms ago, longest first."""
 
-        def op(conn: Connection) -> list[Stuck]:
-            found = report.list_stuck(conn, scope, older_ms, limit, agent=agent)
-            return [Stuck(t, self._why(conn, t), t.now - report.stuck_since(t)) for t in found]
+        return self._executor.snapshot("stuck", lambda c: self._stuck(c, scope, older_ms, limit, agent))
 
-        return self._executor.snapshot("stuck", op)
+    def _stuck(self, conn: Connection, scope: Scope, older_ms: int, limit: int, agent: str | None) -> list[Stuck]:
+        found = report.list_stuck(conn, scope, older_ms, limit, agent=agent)
+        return [Stuck(t, self._why(conn, t), t.now - report.stuck_since(t)) for t in found]
 
     def why(self, key: Key) -> tuple[ThreadReport, Why] | None:
         """Why the thread is as it is; None: there is no such thread."""
@@ -143,6 +176,42 @@ class Console:
             return self._executor.transaction("free", op)
         except _Tried as tried:
             return tried.freed
+
+    # -- the whole ---------------------------------------------------------------------------------------------------
+    def loads(self, scope: Scope, since_ms: int) -> list[Load]:
+        """What runs and waits, and what ended in the last since_ms, by tenant and agent, the busiest first."""
+        return self._executor.snapshot("loads", lambda c: load.read_loads(c, scope, since_ms))
+
+    def top(self, scope: Scope, limit: int) -> Top:
+        """What happens now: the loads, the oldest turns that run, and what is stuck."""
+
+        def op(conn: Connection) -> Top:
+            loads = load.read_loads(conn, scope, TOP_SINCE_MS)
+            running = report.list_oldest_running(conn, scope, limit)
+            return Top(load.read_clock(conn), loads, running, self._stuck(conn, scope, STUCK_MS, limit, None))
+
+        return self._executor.snapshot("top", op)
+
+    def verify(self, tenant: str | None, since_ms: int | None, progress: Callable[[int, int], object]) -> Verified:
+        """Checks every invariant in one read-only snapshot.  since_ms: only of threads that moved so lately."""
+        return self._executor.snapshot("verify", lambda c: verify.verify(c, tenant, since_ms, progress))
+
+    def windows(self, agent: str | None) -> list[WindowReport]:
+        """The window in force of each agent that has history, with the days that it stands on."""
+        days = self._executor.read("windows", lambda c: runs.list_days(c, agent, self._limits.window_days))
+        by_agent: dict[str, list[Day]] = {}
+        for day in days:
+            by_agent.setdefault(day.agent, []).append(day)
+        return [self._window(name, of_agent) for name, of_agent in by_agent.items()]
+
+    def _window(self, agent: str, days: list[Day]) -> WindowReport:
+        longest_ms, count = max(day.longest_ms for day in days), sum(day.runs for day in days)
+        return WindowReport(agent, self._limits.window_ms(longest_ms, count), longest_ms, count, days)
+
+    def backtest(self, agent: str | None, since_ms: int, margins: Sequence[int]) -> list[Tried]:
+        """What each margin would have done to the runs that ended in the last since_ms."""
+        recorded = self._executor.read("runs", lambda c: runs.list_runs(c, agent, since_ms))
+        return backtest(recorded, margins, self._limits)
 
     # -- what is in threads ------------------------------------------------------------------------------------------
     def inbox(self, scope: Scope, limit: int, *, payloads: bool = False) -> list[MessageReport]:

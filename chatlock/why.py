@@ -116,7 +116,7 @@ def _elsewhere(cause: Cause, text: str, command: str, frees_by: str | None = Non
 
 
 def _no_poller(thread: ThreadReport, around: Surroundings, what: str) -> Why:
-    since = f"for {span(thread.now - around.swept_at)}" if around.swept_at else "yet"
+    since = f"for {span(thread.now - around.service.swept_at)}" if around.service.swept_at else "yet"
     return _elsewhere(Cause.NO_POLLER, f"{what}; no poller has swept {since}", "poller")
 
 
@@ -131,7 +131,7 @@ def _delay(thread: ThreadReport, around: Surroundings, limits: Limits) -> str:
 
 
 def _unseen(thread: ThreadReport, around: Surroundings) -> bool:
-    return thread.now - around.swept_at > POLLER_UNSEEN_MS
+    return thread.now - around.service.swept_at > POLLER_UNSEEN_MS
 
 
 def _messages(thread: ThreadReport) -> str:

@@ -70,16 +70,27 @@ OVER_ALL_TENANTS |= {
         "contents.intents",
         "contents.turns",
         "forget.old_dead",
+        "load.ended",
+        "load.intents",
+        "load.running",
+        "load.waiting",
+        "report.oldest_running",
         "report.overdue",
         "report.running",
         "report.stale",
         "report.threads",
     )
 }
-OVER_ALL_TENANTS["report.surroundings"] = "says how the pollers and workers of all tenants are"
+OVER_ALL_TENANTS |= dict.fromkeys(("diagnose.backend", "diagnose.journal", "load.clock"), "touches no row")
+OVER_ALL_TENANTS |= dict.fromkeys(
+    ("report.running_of_agent", "report.service"), "says how the pollers and workers of all tenants are"
+)
+OVER_ALL_TENANTS |= dict.fromkeys(("runs.cut_off", "runs.days", "runs.recorded"), _WINDOWS)
 """Statements that do not name the tenant, each with its reason."""
 
 ONE_DIALECT = {
+    "diagnose.backend": "postgresql",
+    "diagnose.journal": "sqlite",
     "fence.bound_idle": "postgresql",
     "fence.lock": "postgresql",
     "fence.touch": "sqlite",

@@ -6,6 +6,8 @@ import click
 
 from chatlock.cli.context import Commands
 from chatlock.cli.db import db
+from chatlock.cli.health import doctor, verify, windows
+from chatlock.cli.load import stats, top
 from chatlock.cli.messages import dead, inbox
 from chatlock.cli.service import poller, worker
 from chatlock.cli.threads import cancel, threads, why
@@ -29,5 +31,9 @@ def main() -> None:
     """
 
 
-for command in (threads, why, cancel, inbox, dead, turns, intents, audit, db, poller, worker):
+for command in (
+    *(threads, why, cancel, inbox, dead, turns, intents, audit),
+    *(stats, top, windows, verify, doctor),
+    *(db, poller, worker),
+):
     main.add_command(command)

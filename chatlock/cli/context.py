@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
     from chatlock.cli.facts import Line
+    from chatlock.client_base import ClientOptions
 
 JSON_VERSION = 1
+POOL_SIZE = 2
 REFUSED, MISUSE, STUCK, RACE_LOST, UNREACHABLE = 1, 2, 3, 4, 5
 """Exit codes beside 0, which says that all is well."""
 
@@ -37,6 +39,7 @@ class Context:
 
     url: str
     as_json: bool
+    pooler: Literal["transaction"] | None = None
     tenant: str | None = None
 
     def key(self, thread: str) -> Key:
@@ -62,7 +65,7 @@ class Context:
     @contextmanager
     def executor(self, *, create: bool = False) -> Iterator[Executor]:
         """The database, closed at the end; a missing SQLite file is made only with `create`."""
-        executor = Executor(self.checked_url(create=create), pool_size=1, pooler=None)
+        executor = Executor(self.checked_url(create=create), pool_size=POOL_SIZE, pooler=self.pooler)
         try:
             yield executor
         finally:
@@ -77,7 +80,8 @@ class Context:
     @contextmanager
     def chat(self) -> Iterator[Chatlock]:
         """The client, for its public methods; it runs no turns."""
-        with Chatlock(self.checked_url(), tenant=self.tenant, poller=False, pool_size=1) as chat:
+        options: ClientOptions = {"tenant": self.tenant, "poller": False, "pool_size": POOL_SIZE, "pooler": self.pooler}
+        with Chatlock(self.checked_url(), **options) as chat:
             yield chat
 
     def show(self, text: str, /, **facts: Any) -> None:
@@ -103,8 +107,8 @@ class Context:
 
     def show_lines(self, header: Sequence[str], lines: Iterable[Line], empty: str) -> None:
         """Print a table (or, without a line, `empty` to stderr) or, with --json, each line's facts as one object."""
-        if self.all_tenants and "THREAD" in header:
-            header = [part for name in header for part in (("TENANT", name) if name == "THREAD" else (name,))]
+        if not self.all_tenants:
+            header = [name for name in header if name != "TENANT"]
         if self.as_json:
             for line in lines:
                 self.show("", **line.facts)
@@ -126,10 +130,16 @@ def with_database(command: Callable[..., None]) -> Callable[..., None]:
         callback=_without_password,
         help="The database as a SQLAlchemy URL; else CHATLOCK_URL, which no list of processes shows.",
     )
+    @click.option(
+        "--pooler",
+        envvar="CHATLOCK_POOLER",
+        type=click.Choice(["transaction"]),
+        help="Behind a transaction pooler; else CHATLOCK_POOLER.",
+    )
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
     @functools.wraps(command)
-    def wrapped(*args: Any, url: str, as_json: bool, **kwargs: Any) -> None:
-        command(Context(url, as_json), *args, **kwargs)
+    def wrapped(*args: Any, url: str, as_json: bool, pooler: Literal["transaction"] | None, **kwargs: Any) -> None:
+        command(Context(url, as_json, pooler), *args, **kwargs)
 
     return wrapped
 
@@ -148,7 +158,7 @@ def with_tenant(command: Callable[..., None]) -> Callable[..., None]:
     @with_database
     @functools.wraps(command)
     def wrapped(context: Context, *args: Any, tenant: str, **kwargs: Any) -> None:
-        command(Context(context.url, context.as_json, tenant), *args, **kwargs)
+        command(replace(context, tenant=tenant), *args, **kwargs)
 
     return wrapped
 
@@ -166,7 +176,7 @@ def with_scope(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("give --tenant or --all-tenants, not both")
         if not all_tenants and tenant is None:
             raise click.UsageError("say whose threads: --tenant, CHATLOCK_TENANT or --all-tenants")
-        command(Context(context.url, context.as_json, None if all_tenants else tenant), *args, **kwargs)
+        command(replace(context, tenant=None if all_tenants else tenant), *args, **kwargs)
 
     return wrapped
 

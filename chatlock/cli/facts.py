@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chatlock.cli.output import command, rfc3339, shown_time
@@ -12,7 +13,19 @@ from chatlock.why import Why, span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chatlock.console import AuditReport, IntentReport, MessageReport, Stuck, ThreadReport, ThreadView, TurnReport
+    from chatlock.console import (
+        AuditReport,
+        IntentReport,
+        Load,
+        MessageReport,
+        Stuck,
+        ThreadReport,
+        ThreadView,
+        Top,
+        Tried,
+        TurnReport,
+        WindowReport,
+    )
 
 
 class Line(NamedTuple):
@@ -58,7 +71,7 @@ def thread_facts(thread: ThreadReport) -> dict[str, Any]:
     }
 
 
-THREAD_HEADER = ("THREAD", "STATUS", "AGENT", "PENDING", "TURN", "CLAIMED", "OWNER")
+THREAD_HEADER = ("TENANT", "THREAD", "STATUS", "AGENT", "PENDING", "TURN", "CLAIMED", "OWNER")
 
 
 def thread_line(thread: ThreadReport, *, all_tenants: bool) -> Line:
@@ -102,7 +115,7 @@ def why_text(thread: ThreadReport, why: Why) -> str:
     return f"{thread.thread_id}: {why.cause.value} ({why.text}); {frees}; now: {why_command(thread, why)}"
 
 
-STUCK_HEADER = ("THREAD", "STUCK", "CAUSE", "TURN", "PENDING", "NOW")
+STUCK_HEADER = ("TENANT", "THREAD", "STUCK", "CAUSE", "TURN", "PENDING", "NOW")
 
 
 def stuck_line(stuck: Stuck, *, all_tenants: bool) -> Line:
@@ -140,8 +153,8 @@ def message_facts(message: MessageReport, *, payloads: bool) -> dict[str, Any]:
     return {**facts, "payload": value_of(message.payload)} if payloads else facts
 
 
-MESSAGE_HEADER = ("THREAD", "SEQ", "MESSAGE", "DISPOSITION", "RECEIVED", "CHARS")
-DEAD_HEADER = ("THREAD", "SEQ", "MESSAGE", "TURN", "ERROR", "RECEIVED", "CHARS")
+MESSAGE_HEADER = ("TENANT", "THREAD", "SEQ", "MESSAGE", "DISPOSITION", "RECEIVED", "CHARS")
+DEAD_HEADER = ("TENANT", "THREAD", "SEQ", "MESSAGE", "TURN", "ERROR", "RECEIVED", "CHARS")
 
 
 def message_line(message: MessageReport, *, all_tenants: bool, payloads: bool) -> Line:
@@ -199,7 +212,7 @@ def turn_facts(turn: TurnReport, *, payloads: bool) -> dict[str, Any]:
     return {**facts, "reply": value_of(turn.reply)} if payloads else facts
 
 
-TURN_HEADER = ("THREAD", "TURN", "STATE", "AGENT", "STARTED", "RAN", "ERROR", "REPLY")
+TURN_HEADER = ("TENANT", "THREAD", "TURN", "STATE", "AGENT", "STARTED", "RAN", "ERROR", "REPLY")
 
 
 def turn_line(turn: TurnReport, *, all_tenants: bool, payloads: bool) -> Line:
@@ -240,7 +253,7 @@ def intent_facts(intent: IntentReport, *, payloads: bool) -> dict[str, Any]:
     return {**facts, "payload": value_of(intent.payload)} if payloads else facts
 
 
-INTENT_HEADER = ("THREAD", "TURN", "NAME", "STATE", "ATTEMPTS", "CREATED", "ERROR", "CHARS")
+INTENT_HEADER = ("TENANT", "THREAD", "TURN", "NAME", "STATE", "ATTEMPTS", "CREATED", "ERROR", "CHARS")
 
 
 def intent_line(intent: IntentReport, *, all_tenants: bool, payloads: bool) -> Line:
@@ -258,7 +271,7 @@ def intent_line(intent: IntentReport, *, all_tenants: bool, payloads: bool) -> L
     return Line(intent_facts(intent, payloads=payloads), cells)
 
 
-AUDIT_HEADER = ("AT", "THREAD", "TURN", "ACTION", "ACTOR", "REASON")
+AUDIT_HEADER = ("AT", "TENANT", "THREAD", "TURN", "ACTION", "ACTOR", "REASON")
 
 
 def audit_line(row: AuditReport, *, all_tenants: bool) -> Line:
@@ -293,3 +306,82 @@ def view_facts(view: ThreadView, *, payloads: bool) -> dict[str, Any]:
         "turns": [turn_facts(turn, payloads=payloads) for turn in view.turns],
         "intents": [intent_facts(intent, payloads=payloads) for intent in view.intents],
     }
+
+
+LOAD_HEADER = (
+    "TENANT",
+    "AGENT",
+    "RUNNING",
+    "STALE",
+    "WAITING",
+    "OLDEST",
+    "TO SEND",
+    "DONE",
+    "NOT DONE",
+    "AVERAGE",
+    "LONGEST",
+)
+
+
+def load_line(load: Load, *, all_tenants: bool) -> Line:
+    """A tenant's agent in a list."""
+    facts = {**asdict(load), "ended": dict(sorted(load.ended.items()))}
+    not_done = sum(count for state, count in load.ended.items() if state != "done")
+    cells = [
+        *([load.tenant] if all_tenants else []),
+        load.agent,
+        str(load.running),
+        str(load.stale),
+        str(load.waiting),
+        span(load.oldest_due_ms) if load.waiting else "-",
+        str(load.intents),
+        str(load.ended.get("done", 0)),
+        str(not_done),
+        "-" if load.average_ms is None else span(load.average_ms),
+        "-" if load.longest_ms is None else span(load.longest_ms),
+    ]
+    return Line(facts, cells)
+
+
+def top_facts(top: Top) -> dict[str, Any]:
+    """What happens now, as one object."""
+    return {
+        "at": rfc3339(top.at),
+        "loads": [load_line(load, all_tenants=True).facts for load in top.loads],
+        "running": [thread_facts(thread) for thread in top.running],
+        "stuck": [stuck_line(stuck, all_tenants=True).facts for stuck in top.stuck],
+    }
+
+
+WINDOW_HEADER = ("AGENT", "WINDOW", "LONGEST", "RUNS", "DAYS")
+
+
+def window_line(window: WindowReport) -> Line:
+    """An agent's window in a list."""
+    days = [{"day": _date(day.day), "longest_ms": day.longest_ms, "runs": day.runs} for day in window.days]
+    facts = {**asdict(window), "days": days}
+    cells = [window.agent, span(window.window_ms), span(window.longest_ms), str(window.runs), str(len(days))]
+    return Line(facts, cells)
+
+
+def _date(day: int) -> str:
+    text = rfc3339(day * 86_400_000)
+    return (text or "")[:10]
+
+
+TRIED_HEADER = ("AGENT", "MARGIN", "RUNS", "FALSE RECLAIMS", "RATE", "DELAY MEDIAN", "95 %", "MAX")
+
+
+def tried_line(tried: Tried) -> Line:
+    """A margin in a list."""
+    cells = [
+        tried.agent,
+        str(tried.margin),
+        str(tried.runs),
+        str(tried.false_reclaims),
+        f"{tried.false_rate:.2%}",
+        span(tried.delay_median_ms),
+        span(tried.delay_p95_ms),
+        span(tried.delay_max_ms),
+    ]
+    return Line({**asdict(tried), "false_rate": round(tried.false_rate, 6)}, cells)

@@ -32,7 +32,7 @@ from chatlock.cli.facts import (
     why_text,
 )
 from chatlock.cli.output import duration, echo, visible
-from chatlock.console import Page
+from chatlock.console import STUCK_MS, Page
 from chatlock.inputs import Key
 from chatlock.protocol import Cancelled, Status
 from chatlock.why import span
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from chatlock import Receipt
     from chatlock.console import ThreadReport, ThreadView
 
-STUCK_MS = 30_000
 RACES = ("other_turn", "not_running", "not_parked")
 STATUSES = [status.value for status in Status if status is not Status.ABSENT]
 

@@ -155,6 +155,10 @@ def _running_threads(*of_tenant: Any) -> Any:
     )
 
 
+def _oldest_running(*of_tenant: Any) -> Any:
+    return _from_turns(*of_tenant).order_by(threads.c.claimed_at).limit(b("limit"))
+
+
 def _stale(*of_tenant: Any) -> Any:
     return (
         _from_turns(*of_tenant, threads.c.expires_at < stable_ms() - b("older"), optional(threads.c.agent, "agent"))
@@ -182,21 +186,20 @@ def _overdue(*of_tenant: Any) -> Any:
 
 THREADS = scoped("report.threads", threads, _threads)
 RUNNING = scoped("report.running", turns, _running_threads)
+OLDEST_RUNNING = scoped("report.oldest_running", turns, _oldest_running)
 STALE = scoped("report.stale", turns, _stale)
 OVERDUE = scoped("report.overdue", due, _overdue)
 THREAD = named("report.thread", select(*_COLUMNS).select_from(_with_due).where(of_thread(threads)))
-# what surrounds a thread: the service as far as the tables tell
-SURROUNDINGS = named(
-    "report.surroundings",
+SERVICE = named(
+    "report.service",
     select(
-        select(func.min(due.c.due_at)).scalar_subquery().label("oldest_due_at"),
-        select(meta.c.value).where(meta.c.name == "windows_through").scalar_subquery().label("swept_at"),
-        select(func.count())
-        .select_from(turns)
-        .where(turns.c.state == "running", turns.c.agent == b("agent"))
-        .scalar_subquery()
-        .label("running_of_agent"),
+        select(func.min(due.c.due_at)).scalar_subquery(),
+        select(meta.c.value).where(meta.c.name == "windows_through").scalar_subquery(),
     ),
+)
+RUNNING_OF_AGENT = named(
+    "report.running_of_agent",
+    select(func.count()).select_from(turns).where(turns.c.state == "running", turns.c.agent == b("agent")),
 )
 LAST_TURN = named(
     "report.last_turn",
@@ -227,16 +230,25 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What `why` reads beside the thread.
+class Service:
+    """How the pollers and workers are, as far as the tables tell.
 
     oldest_due_at: of the whole database.  swept_at: until when a poller has counted runs, which it does every minute.
-    running_of_agent: turns of the thread's agent that run now.  ended, error: how the thread's last turn ended.
-    parked_by: actor and reason of the act that parked it; None: no person did.
     """
 
     oldest_due_at: int | None
     swept_at: int
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What `why` reads beside the thread.
+
+    running_of_agent: turns of the thread's agent that run now.  ended, error: how the thread's last turn ended.
+    parked_by: actor and reason of the act that parked it; None: no person did.
+    """
+
+    service: Service
     running_of_agent: int
     ended: str | None = None
     error: str | None = None
@@ -255,6 +267,12 @@ def list_threads(
     return [ThreadReport(*row) for row in rows]
 
 
+def list_oldest_running(conn: Connection, scope: Scope, limit: int) -> list[ThreadReport]:
+    """Threads that run, the oldest claim first."""
+    rows = run(conn, OLDEST_RUNNING.on(scope), None, **scope.bound(), limit=limit)
+    return [ThreadReport(*row) for row in rows]
+
+
 def list_stuck(
     conn: Connection, scope: Scope, older_ms: int, limit: int, *, agent: str | None = None
 ) -> list[ThreadReport]:
@@ -262,8 +280,16 @@ def list_stuck(
     taken.
     """
     bound = scope.bound() | {"older": older_ms, "limit": limit, "agent": agent}
-    found = [ThreadReport(*row) for kind in (STALE, OVERDUE) for row in run(conn, kind.on(scope), None, **bound)]
-    return sorted(found, key=stuck_since)[:limit]
+    overdue = [ThreadReport(*row) for row in run(conn, OVERDUE.on(scope), None, **bound)]
+    return sorted([*list_stale(conn, scope, older_ms, limit, agent=agent), *overdue], key=stuck_since)[:limit]
+
+
+def list_stale(
+    conn: Connection, scope: Scope, older_ms: int, limit: int, *, agent: str | None = None
+) -> list[ThreadReport]:
+    """Threads whose running turn's lease passed at least older_ms ago, longest first."""
+    bound = scope.bound() | {"older": older_ms, "limit": limit, "agent": agent}
+    return [ThreadReport(*row) for row in run(conn, STALE.on(scope), None, **bound)]
 
 
 def stuck_since(thread: ThreadReport) -> int:
@@ -278,15 +304,20 @@ def read_thread(conn: Connection, key: Key) -> ThreadReport | None:
     return None if row is None else ThreadReport(*row)
 
 
+def read_service(conn: Connection) -> Service:
+    """How the pollers and workers of all tenants are."""
+    oldest_due_at, swept_at = run(conn, SERVICE).one()
+    return Service(oldest_due_at, int(swept_at or 0))
+
+
 def read_surroundings(conn: Connection, thread: ThreadReport) -> Surroundings:
     """What `why` needs beside the thread's own row."""
-    row = run(conn, SURROUNDINGS, None, agent=thread.agent).one()
+    running = int(run(conn, RUNNING_OF_AGENT, None, agent=thread.agent).scalar_one())
     last = run(conn, LAST_TURN, thread.key, incarnation=thread.incarnation).one_or_none()
     parked = run(conn, PARKED_BY, thread.key, token=thread.token).one_or_none() if thread.status == "parked" else None
     return Surroundings(
-        row.oldest_due_at,
-        int(row.swept_at or 0),
-        row.running_of_agent,
+        read_service(conn),
+        running,
         None if last is None else last.state,
         None if last is None else last.error,
         None if parked is None else (parked.actor, parked.reason),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Text, and_, bindparam, cast, exists, func, not_, or_, select
+from sqlalchemy import Text, and_, bindparam, cast, exists, func, not_, or_, select, tuple_, union
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import greatest, stable_ms
@@ -14,7 +15,38 @@ from chatlock.schema import due, messages, threads, turns
 
 EXAMPLES_MAX = 20
 
+Scoping = Callable[[Any], Any]
+"""The condition that narrows a table's rows to those that are looked at."""
+
+
+class Check(NamedTuple):
+    """What is looked for, and the statement that finds it: everywhere, or in recent threads."""
+
+    text: str
+    whole: Any
+    recent: Any
+
+
 _tenant = cast(bindparam("b_tenant"), Text)  # PostgreSQL cannot tell the type of a bare NULL
+
+
+def _of_tenant(table: Any) -> Any:
+    return or_(_tenant.is_(None), table.c.tenant == _tenant)
+
+
+_turn, _due = turns.alias("recent_turn"), due.alias("recent_due")
+# threads in which a turn ended since then, runs, or is due
+_recent_keys = union(
+    select(_turn.c.tenant, _turn.c.thread_id).where(
+        _of_tenant(_turn), _turn.c.ended_at >= stable_ms() - bindparam("b_since")
+    ),
+    select(_turn.c.tenant, _turn.c.thread_id).where(_of_tenant(_turn), _turn.c.state == "running"),
+    select(_due.c.tenant, _due.c.thread_id).where(_of_tenant(_due)),
+)
+
+
+def _of_recent(table: Any) -> Any:
+    return and_(_of_tenant(table), tuple_(table.c.tenant, table.c.thread_id).in_(_recent_keys))
 
 
 def _joined(table: Any, to: Any = threads) -> Any:
@@ -23,15 +55,6 @@ def _joined(table: Any, to: Any = threads) -> Any:
 
 def _living(table: Any) -> Any:
     return and_(_joined(table), table.c.incarnation == threads.c.incarnation)
-
-
-def _check(name: str, table: Any, *wrong: Any, source: Any = None) -> Any:
-    statement = select(table.c.tenant, table.c.thread_id)
-    if source is not None:
-        statement = statement.select_from(source)
-    return named(
-        f"verify.{name}", statement.where(or_(_tenant.is_(None), table.c.tenant == _tenant), *wrong).limit(EXAMPLES_MAX)
-    )
 
 
 _answering = and_(
@@ -48,141 +71,152 @@ _resolved_above = (
     .correlate(threads)
     .scalar_subquery()
 )
-_resolving = (
-    select(
-        turns.c.tenant,
-        turns.c.thread_id,
-        turns.c.from_seq,
-        turns.c.token,
-        func.lag(turns.c.to_seq)
-        .over(partition_by=(turns.c.tenant, turns.c.thread_id, turns.c.incarnation), order_by=turns.c.from_seq)
-        .label("before"),
-        func.lag(turns.c.token)
-        .over(partition_by=(turns.c.tenant, turns.c.thread_id, turns.c.incarnation), order_by=turns.c.from_seq)
-        .label("token_before"),
-    )
-    .where(turns.c.state.in_(["done", "gave_up"]))
-    .subquery()
-)
 
-CHECKS: dict[str, tuple[str, Any]] = {
-    "S.one_running_turn": (
+
+def _resolving(scope: Scoping) -> Any:
+    """The turns that resolve messages, each with the one before it."""
+    ranges = {"partition_by": (turns.c.tenant, turns.c.thread_id, turns.c.incarnation), "order_by": turns.c.from_seq}
+    return (
+        select(
+            turns.c.tenant,
+            turns.c.thread_id,
+            turns.c.from_seq,
+            turns.c.token,
+            func.lag(turns.c.to_seq).over(**ranges).label("before"),
+            func.lag(turns.c.token).over(**ranges).label("token_before"),
+        )
+        .where(turns.c.state.in_(["done", "gave_up"]), scope(turns))
+        .subquery()
+    )
+
+
+def _check(text: str, name: str, table: Any, *wrong: Any) -> Check:
+    def build(scope: Scoping) -> Any:
+        return select(table.c.tenant, table.c.thread_id).where(scope(table), *wrong).limit(EXAMPLES_MAX)
+
+    return _registered(text, name, build)
+
+
+def _check_ranges(text: str, name: str, wrong: Callable[[Any], Any]) -> Check:
+    def build(scope: Scoping) -> Any:
+        ranges = _resolving(scope)
+        return select(ranges.c.tenant, ranges.c.thread_id).where(wrong(ranges)).limit(EXAMPLES_MAX)
+
+    return _registered(text, name, build)
+
+
+def _registered(text: str, name: str, build: Callable[[Scoping], Any]) -> Check:
+    return Check(text, named(f"verify.{name}", build(_of_tenant)), named(f"verify.{name}_recent", build(_of_recent)))
+
+
+CHECKS: dict[str, Check] = {
+    "S.one_running_turn": _check(
         "a running thread has exactly one running turn, under its token",
-        _check(
-            "running_without_turn",
-            threads,
-            threads.c.status == "running",
-            not_(exists().where(_living(turns), turns.c.token == threads.c.token, turns.c.state == "running")),
-        ),
+        "running_without_turn",
+        threads,
+        threads.c.status == "running",
+        not_(exists().where(_living(turns), turns.c.token == threads.c.token, turns.c.state == "running")),
     ),
-    "S.turn_without_claim": (
+    "S.turn_without_claim": _check(
         "a running turn's thread is running under the turn's token",
-        _check(
-            "turn_without_claim",
-            turns,
-            turns.c.state == "running",
-            not_(exists().where(_living(turns), threads.c.token == turns.c.token, threads.c.status == "running")),
-        ),
+        "turn_without_claim",
+        turns,
+        turns.c.state == "running",
+        not_(exists().where(_living(turns), threads.c.token == turns.c.token, threads.c.status == "running")),
     ),
-    "T.token": (
+    "T.token": _check(
         "no turn has a token above its thread's, and later ranges have higher tokens",
-        _check("token_above", turns, exists().where(_joined(turns), turns.c.token > threads.c.token)),
+        "token_above",
+        turns,
+        exists().where(_joined(turns), turns.c.token > threads.c.token),
     ),
-    "T.order": (
-        "turns that resolve messages have rising tokens",
-        _check("token_order", _resolving, _resolving.c.token <= _resolving.c.token_before),
+    "T.order": _check_ranges(
+        "turns that resolve messages have rising tokens", "token_order", lambda r: r.c.token <= r.c.token_before
     ),
-    "R.tiles": (
-        "ranges of turns that resolve messages do not overlap",
-        _check("overlap", _resolving, _resolving.c.from_seq < _resolving.c.before),
+    "R.tiles": _check_ranges(
+        "ranges of turns that resolve messages do not overlap", "overlap", lambda r: r.c.from_seq < r.c.before
     ),
-    "R.pending_below": (
+    "R.pending_below": _check(
         "no message at or below done_seq is pending",
-        _check(
-            "pending_below_done",
-            messages,
-            messages.c.disposition == "pending",
-            exists().where(_living(messages), messages.c.seq <= threads.c.done_seq),
-        ),
+        "pending_below_done",
+        messages,
+        messages.c.disposition == "pending",
+        exists().where(_living(messages), messages.c.seq <= threads.c.done_seq),
     ),
-    "R.answered": (
+    "R.answered": _check(
         "an answered message lies in the range of its done turn, a dead one in that of a turn that gave up",
-        _check(
-            "resolved_by_turn",
-            messages,
-            messages.c.disposition.in_(["answered", "dead"]),
-            not_(
-                exists().where(
-                    _answering,
-                    _in_range,
-                    or_(
-                        and_(turns.c.state == "done", messages.c.disposition == "answered"),
-                        and_(turns.c.state == "gave_up", messages.c.disposition == "dead"),
-                    ),
-                )
-            ),
+        "resolved_by_turn",
+        messages,
+        messages.c.disposition.in_(["answered", "dead"]),
+        not_(
+            exists().where(
+                _answering,
+                _in_range,
+                or_(
+                    and_(turns.c.state == "done", messages.c.disposition == "answered"),
+                    and_(turns.c.state == "gave_up", messages.c.disposition == "dead"),
+                ),
+            )
         ),
     ),
-    "R.empty_turn": (
+    "R.empty_turn": _check(
         "a done turn answered at least one message",
-        _check(
-            "empty_turn",
-            turns,
-            turns.c.state == "done",
-            exists().where(_living(turns)),
-            not_(exists().where(_answering, messages.c.disposition == "answered")),
-        ),
+        "empty_turn",
+        turns,
+        turns.c.state == "done",
+        exists().where(_living(turns)),
+        not_(exists().where(_answering, messages.c.disposition == "answered")),
     ),
-    "R.each_seq_once": (
+    "R.each_seq_once": _check(
         "the messages of a thread have the seqs 1 to last_seq",
-        _check("seqs", threads, threads.c.status != "deleted", _messages_of_thread != threads.c.last_seq),
+        "seqs",
+        threads,
+        threads.c.status != "deleted",
+        _messages_of_thread != threads.c.last_seq,
     ),
-    "H.head_pending": (
+    "H.head_pending": _check(
         "while last_seq > done_seq, message done_seq + 1 is pending",
-        _check(
-            "head",
-            threads,
-            threads.c.status != "deleted",
-            threads.c.last_seq > threads.c.done_seq,
-            not_(
-                exists().where(
-                    _living(messages), messages.c.seq == threads.c.done_seq + 1, messages.c.disposition == "pending"
-                )
-            ),
+        "head",
+        threads,
+        threads.c.status != "deleted",
+        threads.c.last_seq > threads.c.done_seq,
+        not_(
+            exists().where(
+                _living(messages), messages.c.seq == threads.c.done_seq + 1, messages.c.disposition == "pending"
+            )
         ),
     ),
-    "H.holes": (
+    "H.holes": _check(
         "holes is the number of resolved messages above done_seq",
-        _check("holes", threads, threads.c.status != "deleted", threads.c.holes != _resolved_above),
+        "holes",
+        threads,
+        threads.c.status != "deleted",
+        threads.c.holes != _resolved_above,
     ),
-    "D.due": (
+    "D.due": _check(
         "an idle thread with pending messages has a due row no later than it may start",
-        _check(
-            "due",
-            threads,
-            threads.c.status == "idle",
-            threads.c.last_seq > threads.c.done_seq,
-            not_(
-                exists().where(
-                    _joined(due),
-                    due.c.due_at <= greatest(stable_ms(), greatest(threads.c.not_before, threads.c.quiet_until)),
-                )
-            ),
+        "due",
+        threads,
+        threads.c.status == "idle",
+        threads.c.last_seq > threads.c.done_seq,
+        not_(
+            exists().where(
+                _joined(due),
+                due.c.due_at <= greatest(stable_ms(), greatest(threads.c.not_before, threads.c.quiet_until)),
+            )
         ),
     ),
 }
 
-_COUNTS = named(
-    "verify.counts",
-    select(messages.c.disposition, func.count())
-    .where(or_(_tenant.is_(None), messages.c.tenant == _tenant))
-    .group_by(messages.c.disposition),
+_COUNTS = _registered(
+    "messages by disposition",
+    "counts",
+    lambda scope: select(messages.c.disposition, func.count()).where(scope(messages)).group_by(messages.c.disposition),
 )
-_TURNS = named(
-    "verify.turns",
-    select(turns.c.state, func.count())
-    .where(or_(_tenant.is_(None), turns.c.tenant == _tenant))
-    .group_by(turns.c.state),
+_TURNS = _registered(
+    "turns by state",
+    "turns",
+    lambda scope: select(turns.c.state, func.count()).where(scope(turns)).group_by(turns.c.state),
 )
 
 
@@ -212,13 +246,26 @@ class Verified:
         return not self.breaches
 
 
-def verify(conn: Connection, tenant: str | None) -> Verified:
-    """Checks every invariant for one tenant, or all.  Guard: the connection is in one read-only snapshot."""
-    breaches = [
-        Breach(name, text, row.tenant, row.thread_id)
-        for name, (text, statement) in CHECKS.items()
-        for row in conn.execute(statement, {"b_tenant": tenant})
-    ]
-    dispositions = {str(d): int(n) for d, n in conn.execute(_COUNTS, {"b_tenant": tenant})}
-    states = {str(s): int(n) for s, n in conn.execute(_TURNS, {"b_tenant": tenant})}
+def verify(
+    conn: Connection,
+    tenant: str | None,
+    since_ms: int | None = None,
+    progress: Callable[[int, int], object] = lambda done, of: None,
+) -> Verified:
+    """Checks every invariant for one tenant, or all.  Guard: the connection is in one read-only snapshot.
+
+    since_ms: only threads where a turn ended so lately, runs, or is due, which indexes find.  progress(done, of) is
+    called after each check.
+    """
+
+    def rows(check: Check) -> Any:
+        statement = check.whole if since_ms is None else check.recent
+        return conn.execute(statement, {"b_tenant": tenant, "b_since": since_ms})
+
+    breaches: list[Breach] = []
+    for done, (name, check) in enumerate(CHECKS.items(), 1):
+        breaches += [Breach(name, check.text, row.tenant, row.thread_id) for row in rows(check)]
+        progress(done, len(CHECKS))
+    dispositions = {str(d): int(n) for d, n in rows(_COUNTS)}
+    states = {str(s): int(n) for s, n in rows(_TURNS)}
     return Verified(dispositions, states, tuple(breaches))

@@ -7,6 +7,27 @@ AND chatlock_turns.incarnation = :b_incarnation::BIGINT
 AND chatlock_turns.state != 'running' ORDER BY chatlock_turns.token DESC
  LIMIT 1;
 
+-- report.oldest_running
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
+AND chatlock_threads.thread_id = chatlock_turns.thread_id
+AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
+AND chatlock_due.thread_id = chatlock_turns.thread_id
+WHERE chatlock_turns.state = 'running'
+AND chatlock_threads.status = 'running'
+AND chatlock_turns.tenant = :b_tenant::VARCHAR ORDER BY chatlock_threads.claimed_at
+ LIMIT :b_limit;
+
+-- report.oldest_running_of_all
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
+AND chatlock_threads.thread_id = chatlock_turns.thread_id
+AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
+AND chatlock_due.thread_id = chatlock_turns.thread_id
+WHERE chatlock_turns.state = 'running'
+AND chatlock_threads.status = 'running' ORDER BY chatlock_threads.claimed_at
+ LIMIT :b_limit;
+
 -- report.overdue
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
@@ -52,6 +73,12 @@ AND (chatlock_turns.tenant, chatlock_turns.thread_id) > (:b_after_tenant, :b_aft
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_turns.tenant, chatlock_turns.thread_id
  LIMIT :b_limit;
 
+-- report.running_of_agent
+SELECT count(*) AS count_1
+FROM chatlock_turns
+WHERE chatlock_turns.state = 'running'
+AND chatlock_turns.agent = :b_agent::VARCHAR;
+
 -- report.running_of_all
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
@@ -63,6 +90,12 @@ AND chatlock_threads.status = 'running'
 AND (chatlock_turns.tenant, chatlock_turns.thread_id) > (:b_after_tenant, :b_after_thread)
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_turns.tenant, chatlock_turns.thread_id
  LIMIT :b_limit;
+
+-- report.service
+SELECT (SELECT min(chatlock_due.due_at) AS min_1
+FROM chatlock_due) AS anon_1, (SELECT chatlock_meta.value
+FROM chatlock_meta
+WHERE chatlock_meta.name = 'windows_through') AS anon_2;
 
 -- report.stale
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
@@ -88,15 +121,6 @@ AND chatlock_threads.status = 'running'
 AND chatlock_threads.expires_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_older::BIGINT
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_threads.expires_at
  LIMIT :b_limit;
-
--- report.surroundings
-SELECT (SELECT min(chatlock_due.due_at) AS min_1
-FROM chatlock_due) AS oldest_due_at, (SELECT chatlock_meta.value
-FROM chatlock_meta
-WHERE chatlock_meta.name = 'windows_through') AS swept_at, (SELECT count(*) AS count_1
-FROM chatlock_turns
-WHERE chatlock_turns.state = 'running'
-AND chatlock_turns.agent = :b_agent::VARCHAR) AS running_of_agent;
 
 -- report.thread
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chatlock.ops.report import Surroundings, ThreadReport
+from chatlock.ops.report import Service, Surroundings, ThreadReport
 from chatlock.protocol import Cause, Limits
 from chatlock.why import OVERDUE_MS, POLLER_UNSEEN_MS, explain, span
 
@@ -91,8 +91,8 @@ RUNNING = replace(
     IDLE, status="running", owner="w", claimed_at=990_000, lease_ms=10_000, beat=3, expires_at=1_008_000,
     window_ends_at=1_590_000, due_at=None,
 )  # fmt: skip
-SWEPT = Surroundings(oldest_due_at=None, swept_at=990_000, running_of_agent=0)
-UNSWEPT = replace(SWEPT, swept_at=1_000_000 - POLLER_UNSEEN_MS - 1)
+SWEPT = Surroundings(Service(oldest_due_at=None, swept_at=990_000), running_of_agent=0)
+UNSWEPT = replace(SWEPT, service=Service(oldest_due_at=None, swept_at=1_000_000 - POLLER_UNSEEN_MS - 1))
 
 
 def cause(thread: ThreadReport, around: Surroundings = SWEPT) -> Cause:

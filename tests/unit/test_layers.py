@@ -18,7 +18,10 @@ LAYERS = (
     ("schema", "dialects", "faults", "migrations"),
     ("ops",),
     ("turnstile", "executor", "io", "caller", "store", "heart", "wake", "window"),
-    ("turn_core", "turn", "handlers", "place", "flows", "admin", "sweep", "polling", "epoch", "why", "console"),
+    (
+        *("turn_core", "turn", "handlers", "place", "flows", "admin", "sweep", "polling", "epoch"),
+        *("why", "backtest", "doctor", "console"),
+    ),
     ("writes",),
     ("client_base", "client", "async_client"),
     ("testing", "observe"),

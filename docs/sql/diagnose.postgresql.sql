@@ -1,0 +1,2 @@
+-- diagnose.backend
+SELECT pg_backend_pid();

@@ -1,0 +1,2 @@
+-- diagnose.journal
+PRAGMA journal_mode;
