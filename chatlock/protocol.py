@@ -117,7 +117,8 @@ TRANSITIONS: tuple[Transition, ...] = (
         _R, Event.RECLAIM, _I, "expires_at passed, token and beat as observed twice: token + 1, charged", "reclaim"
     ),
     Transition(_R, Event.RECLAIM, _P, "the same, and stalls = max", "reclaim"),
-    Transition(_R, Event.FREE, _I, "token is the named one, and stale or forced: token + 1, uncharged", "free"),
+    Transition(_R, Event.FREE, _I, "token is the named one: forced, uncharged, or stale, charged; token + 1", "free"),
+    Transition(_R, Event.FREE, _P, "the same, stale, and stalls = max", "free"),
     Transition(_I, Event.CANCEL, _I, "the message is pending", "cancel"),
     Transition(_R, Event.CANCEL, _R, "the message is pending and above greatest(fetched_seq, done_seq + 1)", "cancel"),
     Transition(_P, Event.CANCEL, _P, "the message is pending", "cancel"),

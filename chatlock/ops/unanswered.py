@@ -237,8 +237,8 @@ def free(conn: Connection, key: Key, token: int, act: Act, *, force: bool, limit
     if not stale and not force:
         return Receipt(False, "alive", row.status)
     if force:
-        end_unanswered(conn, key, row, state=TurnState.RELEASED, charged=uncharged(row), bump=1, error="freed")
+        ended = end_unanswered(conn, key, row, state=TurnState.RELEASED, charged=uncharged(row), bump=1, error="freed")
     else:
-        _end_stale(conn, key, row, limits, jitter, SILENT)
+        ended = _end_stale(conn, key, row, limits, jitter, SILENT)
     write_audit(conn, key, row, act)
-    return Receipt(True, "freed", Status.IDLE)
+    return Receipt(True, "freed", Status.PARKED if ended.charge.parked else Status.IDLE)

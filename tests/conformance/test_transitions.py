@@ -113,7 +113,9 @@ class Subject:
                 seen = unanswered.Observed(KEY, token, 0, stale=True)
                 return self.do(lambda c: unanswered.reclaim(c, seen, limits, 0.5))
             case Event.FREE:
-                return self.do(lambda c: unanswered.free(c, KEY, token, ACT, force=True, limits=limits, jitter=0.5))
+                return self.do(
+                    lambda c: unanswered.free(c, KEY, token, ACT, force=limits is LIMITS, limits=limits, jitter=0.5)
+                )
             case Event.CANCEL:
                 return self.do(lambda c: operate.cancel(c, KEY, "m2", 60_000))
             case Event.PARK:
@@ -140,8 +142,10 @@ def name_of(case: Any) -> str:
 def test_legal_event_takes_the_thread_to_its_target(subject: Subject, edge: Transition) -> None:
     subject.bring(edge.source)
     before = rows.dump(subject.database)
-    parks = edge.target is Status.PARKED and edge.event in (Event.FAIL, Event.RECLAIM)
-    subject.apply(edge.event, Limits(stalls_max=1) if parks else LIMITS)
+    charged = edge.target is Status.PARKED and edge.event is not Event.PARK
+    if charged and edge.event is Event.FREE:
+        rows.pass_lease(subject.database)
+    subject.apply(edge.event, Limits(stalls_max=1) if charged else LIMITS)
     assert subject.status is edge.target
     if edge.event is not Event.FENCE:  # it holds a lock, and leaves no trace
         assert rows.dump(subject.database) != before
