@@ -45,8 +45,9 @@ class Dispatcher(Protocol):
 class Inline:
     """Runs due turns, and sends replies, in this process, at most turns_max at once."""
 
-    def __init__(self, host: Host, turns_max: int, claimed: Callable[[int], None]) -> None:
-        self._host, self._claimed, client = host, claimed, host.client
+    def __init__(self, host: Host, turns_max: int) -> None:
+        self._host, client = host, host.client
+        self.on_claims: Callable[[int], None] = lambda count: None
         client._turns_max = turns_max
         self._turns = Poller(client._sweep, client._agents, client._capacity, client._start, 0)
 
@@ -59,7 +60,7 @@ class Inline:
         """See Dispatcher."""
         self._host.client._start_deliveries()
         started = self._turns.start_due()
-        self._claimed(started)
+        self.on_claims(started)
         return started == BATCH
 
     def maintain(self) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from chatlock.errors import ChatlockError, InvalidInput
+from chatlock.errors import ChatlockError
 from chatlock.executor import Executor
 from chatlock.ops.gauges import read_gauges
 from chatlock.ops.unanswered import SILENT
@@ -20,26 +20,27 @@ log = logging.getLogger("chatlock")
 TURN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 
 
+def metrics_of(executor: Executor, last_sweep_at: Callable[[], float]) -> Metrics | None:
+    """None where the extra is not installed."""
+    try:
+        import prometheus_client
+    except ModuleNotFoundError:
+        return None
+    return Metrics(prometheus_client, executor, last_sweep_at)
+
+
 class Metrics:
     """Counters of this process and gauges of the whole database, in a registry of their own."""
 
-    def __init__(self, executor: Executor, last_sweep_at: Callable[[], float]) -> None:
-        try:
-            import prometheus_client as prometheus
-            from prometheus_client.core import GaugeMetricFamily
-        except ModuleNotFoundError:
-            raise InvalidInput(
-                "no_metrics", "metrics need prometheus-client: pip install 'chatlock[metrics]'"
-            ) from None
-        self.content_type = prometheus.CONTENT_TYPE_LATEST
-        self._executor, self._last_sweep_at = executor, last_sweep_at
-        self._library, self._gauge = prometheus, GaugeMetricFamily
-        self._registry = registry = prometheus.CollectorRegistry()
+    def __init__(self, library: Any, executor: Executor, last_sweep_at: Callable[[], float]) -> None:
+        self.content_type = library.CONTENT_TYPE_LATEST
+        self._library, self._executor, self._last_sweep_at = library, executor, last_sweep_at
+        self._registry = registry = library.CollectorRegistry()
         registry.register(self)
-        self._claims = prometheus.Counter("chatlock_claims", "Claims granted.", ["by"], registry=registry)
-        self._reclaims = prometheus.Counter("chatlock_reclaims", "Stale turns freed.", ["reason"], registry=registry)
-        self._lost = prometheus.Counter("chatlock_lost_turns", "Turns here that lost their claim.", registry=registry)
-        self._turns = prometheus.Histogram(
+        self._claims = library.Counter("chatlock_claims", "Claims granted.", ["by"], registry=registry)
+        self._reclaims = library.Counter("chatlock_reclaims", "Stale turns freed.", ["reason"], registry=registry)
+        self._lost = library.Counter("chatlock_lost_turns", "Turns here that lost their claim.", registry=registry)
+        self._turns = library.Histogram(
             "chatlock_turn_seconds", "How long turns ran here.", buckets=TURN_SECONDS, registry=registry
         )
         for reason in ("lease", "window"):
@@ -70,7 +71,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Any]:
         """The gauges.  Those of the database are left out while it cannot be read."""
-        gauge = self._gauge
+        gauge = self._library.metrics_core.GaugeMetricFamily
         yield gauge(
             "chatlock_poller_last_sweep_timestamp_seconds",
             "When this poller's last sweep ended.",

@@ -16,7 +16,7 @@ from chatlock.service.dispatch import Dispatcher, Inline, Remote, Sender
 from chatlock.service.health import HealthServer, Page
 from chatlock.service.http import HttpSender
 from chatlock.service.loop import Loop
-from chatlock.service.metrics import Metrics
+from chatlock.service.metrics import metrics_of
 from chatlock.service.systemd import notify
 from chatlock.settings import Settings
 from chatlock.sweep import Sweep
@@ -48,8 +48,9 @@ class Service:
         self.sweep = Sweep(self.executor, limits, windows)
         self.sweeping = Loop("sweep", settings.sweep_ms, self._sweep_once)
         self.dispatching = Loop("dispatch", settings.sweep_ms, self._dispatch_once)
-        self.metrics = Metrics(self.executor, lambda: self._swept_at)
-        self.sweep.on_reclaim = self.metrics.reclaimed
+        self.metrics = metrics_of(self.executor, lambda: self._swept_at)
+        if self.metrics is not None:
+            self.sweep.on_reclaim = self.metrics.reclaimed
         self.dispatcher = self._dispatcher()
         self.wake = wake_of(settings, url)
         pages = {"/livez": self.livez, "/readyz": self.readyz, "/metrics": self._metrics_page}
@@ -63,8 +64,10 @@ class Service:
         sender: Sender
         if settings.dispatch == "inline":
             host = Host(load_chat(settings.chat or ""))
-            host.client._flows.on_end = self.metrics.ended
-            return Inline(host, settings.turns_max, self.metrics.claimed)
+            inline = Inline(host, settings.turns_max)
+            if self.metrics is not None:
+                host.client._flows.on_end, inline.on_claims = self.metrics.ended, self.metrics.claimed
+            return inline
         if settings.dispatch == "rq":
             from chatlock.rq_jobs import RqSender
 
@@ -147,6 +150,8 @@ class Service:
         return Page(200, b"ready\n")
 
     def _metrics_page(self) -> Page:
+        if self.metrics is None:
+            return Page(501, b"metrics need prometheus-client: pip install 'chatlock[metrics]'\n")
         return Page(200, self.metrics.text(), self.metrics.content_type)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chatlock import AsyncChatlock, Chatlock, Limits
+from chatlock.wake.redis import RedisWake
 from tests.acceptance.cases.support import TENANT, Journal
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ DIRECTORY = Path(os.environ.get("SERVED_DIRECTORY", "/nonexistent"))
 POLL_S, HELD_S = 0.005, 20
 OPTIONS: dict[str, Any] = {
     "tenant": TENANT,
-    "limits": Limits(beat_ms=500, lease_ms=int(os.environ.get("SERVED_LEASE_MS", "10000")), backoff_ms=100),
+    "limits": Limits(beat_ms=500, backoff_ms=100),
+    "wake": RedisWake(os.environ["CHATLOCK_REDIS_URL"]) if "CHATLOCK_REDIS_URL" in os.environ else None,
 }
 
 

@@ -6,6 +6,8 @@ import os
 import pickle
 import signal
 import sqlite3
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +18,15 @@ import rq
 import sqlalchemy
 from rq.job import Job
 
+from chatlock import AlreadyAnswered, Chatlock
 from chatlock.dialects import checked_url
 from chatlock.inputs import PAYLOAD_BYTES_MAX, Key, key_hash
 from chatlock.rq_jobs import FUNCTION, RqSender, ThreadJob
+from chatlock.service import Service
 from chatlock.service.dispatch import Remote
 from chatlock.settings import Settings
+from chatlock.wake import waiters
+from chatlock.wake.redis import RedisWake
 from tests.acceptance.cases.support import TENANT, message_rows, rows, thread_row, turn_rows, until
 from tests.acceptance.services import CHAT_MODULE, Served
 from tests.support import servers
@@ -137,6 +143,26 @@ def test_chat_that_was_used_before_the_fork_serves_in_the_work_horse(served: Ser
             assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+def test_answer_of_a_worker_wakes_who_waits_elsewhere(
+    served: Served, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work-horse ends right after its turn, but not before its wake was sent: the next look is an hour away."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", 3600)
+    served.start("worker")
+    served.hold("thread")
+    with (
+        Chatlock(served.database.url, tenant=TENANT, poller=False, wake=RedisWake(redis_url)) as web,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        waiting = beside.submit(web.submit, "thread", "hello", message_id="m1", wait_ms=20_000)
+        until(lambda: rows(served.database, "SELECT 1 AS one FROM chatlock_due"), what="the stored message")
+        Poller(served).dispatch()
+        served.journal.wait_enters(1)
+        until(lambda: any(waiter.waited for every in web._flows.waiters._by_key.values() for waiter in every))
+        served.let_go("thread")
+        assert isinstance(waiting.result(), AlreadyAnswered)
+
+
 # -- wake-ups are hints ------------------------------------------------------------------------------------------------
 def test_wake_ups_may_be_lost_and_doubled(served: Served, server: redis.Redis) -> None:
     """B46: nine messages, wake-ups under one id, one id that is not ours, and one that is swallowed."""
@@ -184,7 +210,7 @@ def test_message_between_the_turn_and_the_end_of_its_job_is_not_swallowed(
         queue = rq.Queue("chatlock", connection=server, serializer="json", job_class=ThreadJob)
         Late([queue], connection=server, serializer="json").work(burst=True)
 
-    monkeypatch.delitem(__import__("sys").modules, CHAT_MODULE, raising=False)
+    monkeypatch.delitem(sys.modules, CHAT_MODULE, raising=False)
     assert served_pg.keep(Child.fork(work)).wait() == 0
     assert [entry.ids for entry in served_pg.journal.enters()] == [("m1",), ("m2",)]
 
@@ -220,6 +246,19 @@ def test_wake_up_before_the_commit_does_nothing_and_harms_nothing(
     assert "Traceback" not in worker.text
 
 
+def test_pollers_enqueue_one_job(served: Served, server: redis.Redis) -> None:
+    """B50: the lease is one conditional write, and even without it the job's id is taken."""
+    pollers = [Poller(served) for _ in range(3)]
+    served.store("thread")
+    for poller in pollers:
+        poller.dispatch()
+    assert server.llen("rq:queue:chatlock") == 1
+    for poller in pollers:
+        lapse(served.database)
+        poller.dispatch()
+    assert server.llen("rq:queue:chatlock") == 1
+
+
 def test_flushed_redis_costs_one_dispatch_lease(served: Served, server: redis.Redis) -> None:
     poller = Poller(served)
     served.store("thread")
@@ -252,6 +291,20 @@ def test_redis_that_is_away_holds_up_no_sweep_and_leases_nothing(
         served.client.close()
 
 
+def test_redis_that_hangs_holds_up_no_sweep(sqlite_database: Database) -> None:
+    with servers.Valkey() as own:
+        given = {"dispatch": "rq", "redis_url": own.url, "wake": "polling", "sweep_ms": 100, "port": 0}
+        service = Service(Settings(_env_file=None, url=sqlite_database.url, **given))
+        assert own.process
+        own.process.send_signal(signal.SIGSTOP)
+        service.start()
+        until(lambda: service.sweeping.passes >= 3 and service.sweeping.healthy, what="three sweeps")
+        assert service.dispatching.passes == 0
+        own.process.send_signal(signal.SIGCONT)
+        until(lambda: service.dispatching.passes > 0, what="a pass")
+        service.drain()
+
+
 def test_thread_whose_agent_has_no_handler_is_left_alone(served: Served, server: redis.Redis) -> None:
     """B49: it is neither claimed nor released: it comes again at the pace of the dispatch lease, not of the sweep."""
     served.store("thread", agent="nobody")
@@ -271,7 +324,7 @@ def horse_of(worker: Child) -> int:
     return horse.pid
 
 
-def test_sigterm_lets_the_turn_end_then_the_worker(served: Served) -> None:
+def test_sigterm_lets_the_turn_end_then_the_worker(served: Served, server: redis.Redis) -> None:
     worker = served.start("worker", drain_ms=600_000)
     served.hold("thread")
     served.store("thread")
@@ -280,7 +333,8 @@ def test_sigterm_lets_the_turn_end_then_the_worker(served: Served) -> None:
     served.store("other")
     Poller(served).dispatch()
     worker.send(signal.SIGTERM)
-    until(lambda: psutil.Process(worker.pid).status() != psutil.STATUS_ZOMBIE)
+    (registered,) = server.smembers("rq:workers")
+    until(lambda: server.hexists(registered, "shutdown_requested_date"), what="a worker that takes no more jobs")
     served.let_go("thread")
     assert worker.wait() == 0
     served.answered("thread")

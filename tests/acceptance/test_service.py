@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ from tests.acceptance.cases.support import (
     turn_rows,
     until,
 )
-from tests.acceptance.services import Served, address_of, asked
+from tests.acceptance.services import CHAT_MODULE, Served, address_of, asked
 from tests.support.processes import Child
 from tests.support.waiting import Gate
 
@@ -104,7 +105,7 @@ def test_poller_serves_tells_systemd_and_ends_at_sigterm(served: Served) -> None
 @pytest.mark.parametrize("chat", ["chat", "async_chat"])
 def test_sigterm_lets_the_turn_end_and_begins_no_other(served_pg: Served, chat: str) -> None:
     """B58 (a): what arrives during the drain waits for the next process."""
-    poller = served_pg.start("poller", chat=f"tests.acceptance.served:{chat}", drain_ms=20_000)
+    poller = served_pg.start("poller", chat=f"{CHAT_MODULE}:{chat}", drain_ms=20_000)
     served_pg.hold("thread")
     served_pg.store("thread", message_id="m1")
     served_pg.journal.wait_enters(1)
@@ -117,15 +118,19 @@ def test_sigterm_lets_the_turn_end_and_begins_no_other(served_pg: Served, chat: 
     assert [m["disposition"] for m in message_rows(served_pg.database, "thread")] == ["answered", "pending"]
     assert thread_row(served_pg.database, "other")["token"] == 0
 
-    served_pg.start("poller", chat=f"tests.acceptance.served:{chat}")
+    served_pg.start("poller", chat=f"{CHAT_MODULE}:{chat}")
     served_pg.answered("thread", "other")
     assert [e.ids for e in served_pg.journal.enters("thread")] == [("m1",), ("m2",)]
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["drain_ends", "second_sigterm"])
-def test_sigterm_hands_back_uncharged_what_does_not_end(served: Served, again: bool) -> None:
+@pytest.mark.parametrize(
+    ("chat", "again"),
+    [("chat", False), ("chat", True), ("async_chat", True)],
+    ids=["drain_ends", "second_sigterm", "second_sigterm_async"],
+)
+def test_sigterm_hands_back_uncharged_what_does_not_end(served: Served, chat: str, again: bool) -> None:
     """B58 (b) and (c): claimable at once, by nobody's lease and at nobody's cost."""
-    poller = served.start("poller", drain_ms=600_000 if again else 100)
+    poller = served.start("poller", chat=f"{CHAT_MODULE}:{chat}", drain_ms=600_000 if again else 100)
     served.hold("thread")
     served.store("thread", message_id="m1")
     served.journal.wait_enters(1)
@@ -545,6 +550,7 @@ def test_metrics_tell_of_the_whole_database_and_name_no_thread(
         for name in ("runs", "silent"):
             elsewhere.begin(name, "hello")
         age_claim(database, "silent")
+        assert service.metrics
         text = service.metrics.text()
         now = values(text)
         assert now["chatlock_running"] == 2
@@ -583,6 +589,19 @@ def test_metrics_tell_of_the_whole_database_and_name_no_thread(
             "chatlock_oldest_due_age_seconds",
         }
         monkeypatch.undo()
+
+
+def test_service_without_prometheus_serves_without_metrics(
+    hosted: Chatlock, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with serving(sqlite_database) as service:
+        assert service._metrics_page()[:2] == (
+            501,
+            b"metrics need prometheus-client: pip install 'chatlock[metrics]'\n",
+        )
+        service._dispatch_once()
+        service._sweep_once()
 
 
 # -- the chat object ---------------------------------------------------------------------------------------------------
