@@ -159,6 +159,7 @@ def test_overlap_meter_sees_two_handlers_in_one_thread(agent: Agent, callers: Ca
     inside = [callers.call(agent, turn) for turn in turns]
     for gate in gates:
         gate.wait_entered()
+    for gate in gates:
         gate.open()
     for future in inside:
         future.result(SECONDS_MAX)
