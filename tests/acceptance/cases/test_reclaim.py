@@ -56,8 +56,10 @@ def die_in_turn(database: Database, *, after_a_beat: bool) -> None:
     chat.submit("thread", "m1", message_id="m1")
 
 
-@pytest.mark.parametrize("recovery", ["a sweep", "a submit and the next sweep", "free"])
-@pytest.mark.parametrize("after_a_beat", [False, True])
+@pytest.mark.parametrize(
+    ("recovery", "after_a_beat"),
+    [("a sweep", False), ("a sweep", True), ("a submit and the next sweep", False), ("free", True)],
+)
 def test_thread_of_a_killed_process_is_freed_once_and_served(
     database: Database,
     serving: Client,
@@ -285,7 +287,7 @@ def test_sweep_that_comes_late_changes_nothing(
     assert dump(database) == before
 
 
-@pytest.mark.parametrize("between", [replaced, replaced_and_stale, beaten, beaten_and_stale])
+@pytest.mark.parametrize("between", [replaced, beaten])
 def test_reclaim_that_trusts_its_reading_is_found(
     database: Database,
     client: Client,
