@@ -277,9 +277,10 @@ class RqSender:
         if purpose == "replies":  # a wake-up for turns with the same token must not be taken for this one
             job_id += "-replies"
         try:
-            self._enqueue(job_id, wake_up)
-        except DuplicateJobError:
-            self._replace_abandoned(job_id, wake_up)
+            try:
+                self._enqueue(job_id, wake_up)
+            except DuplicateJobError:
+                self._replace_abandoned(job_id, wake_up)
         except redis.RedisError as error:
             self._lost(error)
             raise ConnectionError("Redis cannot be reached") from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 
 from chatlock import migrations
-from chatlock.errors import ChatlockError
+from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.executor import Executor
 from chatlock.flows import owner_name
 from chatlock.hosting import Host, load_chat
@@ -32,6 +33,7 @@ MAINTAIN_EVERY_S = 60.0
 LIVE_INTERVALS = 3
 # the executor's attempts to reach a database that is away take so long: that is no reason to start the service anew
 LIVE_LEAST_S = 15.0
+HURRY_S = 3.0
 
 
 class Service:
@@ -54,7 +56,11 @@ class Service:
         self.dispatcher = self._dispatcher()
         self.wake = wake_of(settings, url)
         pages = {"/livez": self.livez, "/readyz": self.readyz, "/metrics": self._metrics_page}
-        self.health = HealthServer(settings.host, settings.port, pages)
+        try:
+            self.health = HealthServer(settings.host, settings.port, pages)
+        except OSError as error:
+            where, why = f"{settings.host}:{settings.port}", error.strerror
+            raise InvalidInput("bad_address", f"cannot listen on {where}: {why}; set another CHATLOCK_PORT") from None
         self._observe_at = self._maintain_at = self._swept_at = 0.0
         self._stopping, self._told_ready = False, False
         self._ended = threading.Event()
@@ -79,9 +85,16 @@ class Service:
     # -- the life of the service -------------------------------------------------------------------------------------
     def run(self) -> None:
         """Serves until SIGTERM or SIGINT, in the main thread; a second one ends the drain at once."""
-        with Termination(self.drain, self.dispatcher.hurry):
+        with Termination(self.drain, self.hurry):
             self.start()
             self._ended.wait()
+
+    def hurry(self) -> None:
+        """Hands back at once what runs here, and ends even if the database does not answer: then by the lease."""
+        self.dispatcher.hurry()
+        at_last = threading.Timer(HURRY_S, os._exit, (1,))
+        at_last.daemon = True
+        at_last.start()
 
     def start(self) -> None:
         """Begins to serve."""
@@ -125,11 +138,10 @@ class Service:
         return False
 
     def _dispatch_once(self) -> bool:
-        more = self.dispatcher.dispatch_due()
         if time.monotonic() >= self._maintain_at:
             self._maintain_at = time.monotonic() + MAINTAIN_EVERY_S
             self.dispatcher.maintain()
-        return more
+        return self.dispatcher.dispatch_due()
 
     # -- what is asked from outside ----------------------------------------------------------------------------------
     def livez(self) -> Page:

@@ -39,7 +39,7 @@ from tests.acceptance.cases.support import (
 )
 from tests.acceptance.services import CHAT_MODULE, Served, address_of, asked
 from tests.support.processes import Child
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, blocked_backends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,6 +143,21 @@ def test_sigterm_hands_back_uncharged_what_does_not_end(served: Served, chat: st
     assert (row["status"], row["attempts"], row["stalls"], row["not_before"]) == ("idle", 0, 0, 0)
     assert [turn["state"] for turn in turn_rows(served.database, "thread")] == ["released"]
     assert len(rows(served.database, "SELECT 1 AS due FROM chatlock_due")) == 1
+
+
+def test_second_sigterm_ends_a_poller_whose_database_does_not_answer(served_pg: Served) -> None:
+    """A pass of it waits for a lock that the test holds: nothing can be handed back, so the lease will free it."""
+    poller = served_pg.start("poller")
+    lock = served_pg.database.connect()
+    lock.execute("BEGIN")
+    lock.execute("LOCK TABLE chatlock_due IN ACCESS EXCLUSIVE MODE")
+    watch = served_pg.database.connect()
+    until(lambda: blocked_backends(watch), what="a pass that waits")
+    poller.send(signal.SIGTERM)
+    poller.wait_for("poller.draining")
+    poller.send(signal.SIGTERM)
+    assert poller.wait() == 1
+    lock.execute("ROLLBACK")
 
 
 def test_pollers_share_the_work(served: Served) -> None:

@@ -12,7 +12,7 @@ import fakeredis
 import pytest
 import redis
 import rq
-from rq.exceptions import NoSuchJobError
+from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.job import Job, JobStatus
 from rq.utils import now
 
@@ -107,11 +107,19 @@ def test_queue_takes_no_more_than_its_room(server: redis.Redis) -> None:
     assert sender.room() == 0
 
 
+def duplicate(*arguments: object) -> None:
+    """Redis answered the enqueue, and went."""
+    raise DuplicateJobError
+
+
 def test_redis_that_is_away_is_told_once(server: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
     sender = RqSender(settings())
     server.connection_pool.connection_kwargs["server"].connected = False
     assert [sender.room() for _ in range(3)] == [0, 0, 0]
     sender.maintain()
+    with pytest.raises(ConnectionError):
+        sender.send(WAKE_UP, "turns")
+    sender._enqueue = duplicate  # type: ignore[method-assign]
     with pytest.raises(ConnectionError):
         sender.send(WAKE_UP, "turns")
     assert caplog.messages == ["dispatch.redis_unreachable"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,6 @@ def test_help_lists_every_setting_with_its_variable_and_default(command: str) ->
         assert listed in text, listed
 
 
-
 @pytest.mark.parametrize("command", ["poller", "worker"])
 @pytest.mark.parametrize(
     ("environment", "line"),
@@ -141,3 +141,12 @@ def test_setting_that_names_nothing_ends_the_command_with_one_line(
 ) -> None:
     ended = run(command, **environment)
     assert (ended.exit_code, ended.output) == (2, f"{line}\n")
+
+
+def test_port_that_is_taken_ends_the_command_with_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = {"url": "sqlite:///chat.db", "dispatch": "http", "http_url": "http://app/", "http_secret": SECRET}
+        ended = run("poller", **given, port=port)
+    line = f"Error: cannot listen on 127.0.0.1:{port}: Address already in use; set another CHATLOCK_PORT\n"
+    assert (ended.exit_code, ended.output) == (2, line)
