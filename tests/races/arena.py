@@ -15,7 +15,7 @@ from chatlock.inputs import new_id, payload_json, reply_json
 from chatlock.ops import unanswered
 from chatlock.ops.audit import Act
 from chatlock.ops.base import Claim
-from chatlock.ops.claim import Request
+from chatlock.ops.claim import Request, claim_due
 from chatlock.ops.fence import raise_highest
 from chatlock.ops.fetch import fetch
 from chatlock.ops.finish import Finish
@@ -133,6 +133,17 @@ class Arena:
                 self.rows(f"INSERT INTO {columns} VALUES {marks} RETURNING 1", *chain(*copies))
         return {thread: replace(held, claim=replace(held.claim, key=Key(tenant, thread))) for thread in threads}
 
+    def prepare(self) -> None:
+        """Makes every scene now, before anything is weakened."""
+        for scene in SCENES:
+            self.build(scene, "prepared", [scene])
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets every thread."""
+        for table in (*COPIED, "app_log"):
+            self.rows(f"DELETE FROM {table} RETURNING 1")
+
     def _make(self, scene: str) -> tuple[Held, dict[str, list[Any]]]:
         key = Key("scene", scene)
         held = SCENES[scene](self, key)
@@ -143,13 +154,20 @@ class Arena:
         return held, rows
 
 
-def _idle(arena: Arena, key: Key) -> Held:
-    """Message m0 was answered in the second try; the claim of the first is lost."""
+def _surplus(arena: Arena, key: Key) -> Held:
+    """Message m0 was answered in the second try; the claim of the first, and its due row, are left over."""
     lost = arena.granted(key, "m0")
     arena.release(key, lost.claim)
     again = arena.granted(key, "m0")
     assert finish_once(arena.home, finish_of(again.claim, again.messages, "early"), None)
     return Held(lost.claim, lost.messages)
+
+
+def _idle(arena: Arena, key: Key) -> Held:
+    """The same, and a sweep has deleted the due row."""
+    held = _surplus(arena, key)
+    assert arena.home.transaction("claim_due", lambda c: claim_due(c, key, request("scene"))) is None
+    return held
 
 
 def _running(arena: Arena, key: Key) -> Held:
@@ -229,6 +247,7 @@ def _fenced(arena: Arena, key: Key) -> Held:
 
 
 SCENES: dict[str, Callable[[Arena, Key], Held]] = {
+    "surplus": _surplus,
     "idle": _idle,
     "running": _running,
     "more": _more,

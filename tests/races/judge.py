@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from chatlock import Cancelled, Key
 from chatlock.ops import fetch, operate, unanswered
 from chatlock.ops.audit import Act
+from chatlock.ops.claim import Granted
 from chatlock.protocol import Event, Status, targets
 from chatlock.store import finish_once
 from tests.races.arena import AGENT, LIMITS, OF_THREAD, finish_of
-from tests.races.moves import LATE, Actor, move_of
+from tests.races.moves import LATE, Actor, Turned, move_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chatlock.ops.claim import Granted
     from chatlock.testing import Played, Step
     from tests.races.arena import Arena, Held
 
@@ -35,6 +35,7 @@ SAFE_TO_REPEAT = {Event.FINISH, Event.FAIL, Event.PARK, Event.DELETE, Event.CANC
 """Who asks for one of these again is told that it is done."""
 STATUS_IN = {
     "absent": Status.ABSENT,
+    "surplus": Status.IDLE,
     "idle": Status.IDLE,
     "running": Status.RUNNING,
     "more": Status.RUNNING,
@@ -73,11 +74,21 @@ class Game:
         """The events that the actor was told it had brought about."""
         return move_of(self.moves[actor]).done(self.played.value(actor))
 
+    def turned(self) -> list[Turned]:
+        """The turns that moves ran to their end, beside the scene's."""
+        return [value for value in self.played.values.values() if isinstance(value, Turned)]
+
+    def told_of_the_scenes_turn(self) -> set[Event]:
+        """What was told by moves that act for the turn that the scene started."""
+        of_its_own = [actor for actor, value in self.played.values.items() if isinstance(value, Turned)]
+        others = {actor for actor in of_its_own if self.played.values[actor].claim != self.held.claim}
+        return {event for actor in self.moves if actor not in others for event in self.told(actor)}
+
     def grants(self) -> list[Granted]:
         """The claims that were granted, by whatever move."""
         results = [self.played.value(actor) for actor in self.moves]
         found = [getattr(result, "granted", None) or result for result in results]
-        return [grant for grant in found if hasattr(grant, "claim")]
+        return [grant for grant in found if isinstance(grant, Granted)]
 
 
 def play(arena: Arena, scene: str, held: Held, moves: Sequence[str], order: str, *, exact: bool = False) -> Game:
@@ -119,11 +130,18 @@ def judge_table(game: Game) -> None:
             kept = [(status, token) for status, token in found if status in _reached({status}, told)]
             assert kept, f"{actor} was told {told}, but found {found}\n{game.played}"
             assert _held(game, told, {token for _, token in kept}), f"{actor} did {told} under {kept}\n{game.played}"
-        for change in moved:
+        for change, events in _events_of(moved, told):
             status, token = change.before
-            assert change.after[0] in _reached({status}, told), f"no edge {told}: {change}\n{game.played}"
-            assert _held(game, told, {token}), f"{actor} did {told} under {token}\n{game.played}"
+            assert change.after[0] in _reached({status}, events), f"no edge {events}: {change}\n{game.played}"
+            assert _held(game, events, {token}), f"{actor} did {events} under {token}\n{game.played}"
         happened.update(told)
+
+
+def _events_of(moved: list[Change], told: tuple[Event, ...]) -> list[tuple[Change, tuple[Event, ...]]]:
+    """Events that came one by one, each with its change; or those that came together, with the one change."""
+    if len(moved) == len(told):
+        return [(change, (event,)) for change, event in zip(moved, told, strict=True)]
+    return [(change, told) for change in moved]
 
 
 def _by_last_step(game: Game) -> list[str]:
@@ -147,8 +165,9 @@ def _repeats(told: tuple[Event, ...], last: Change, happened: set[Event]) -> boo
 
 
 def _held(game: Game, told: tuple[Event, ...], tokens: set[int]) -> bool:
-    """Whether what only the holder may do was done under the holder's token."""
-    return OF_THE_HOLDER.isdisjoint(told) or game.held.claim.token in tokens
+    """Whether what only a holder may do was done under a token that was given to one of the actors."""
+    given = {game.held.claim.token, *(turned.claim.token for turned in game.turned())}
+    return OF_THE_HOLDER.isdisjoint(told) or bool(given & tokens)
 
 
 def _reached(sources: set[str], events: tuple[Event, ...]) -> set[str]:
@@ -183,13 +202,15 @@ def judge_told(arena: Arena, game: Game) -> None:
             "SELECT token, state, claim_id FROM chatlock_turns" + OF_THREAD, key.tenant, key.thread
         )
     }
-    told = {event for events in told_by.values() for event in events}
+    told = game.told_of_the_scenes_turn()
     for event, states in TURN_STATE.items():
         assert event not in told or turns[claimed][0] in states, f"told {event}: {turns[claimed]}\n{game.played}"
     answered = bool(told & {Event.FINISH, Event.HAND_OFF})
-    for message in game.held.hand:
-        found = messages[game.held.claim.incarnation, message.message_id]
-        assert (found[1:] == ("answered", claimed)) == answered, f"{message.message_id} is {found}\n{game.played}"
+    hands = {claimed: game.held.hand if answered else ()} | {t.claim.token: t.hand for t in game.turned()}
+    for token, hand in hands.items():
+        in_hand = {message.message_id for message in hand}
+        by_turn = {name for (_, name), (_, *resolved) in messages.items() if resolved == ["answered", token]}
+        assert by_turn == in_hand, f"turn {token} answered {by_turn}, it had {in_hand} in hand\n{game.played}"
     values = {actor: game.played.value(actor) for actor in game.moves}
     cancelled = {value.message_id for value in values.values() if isinstance(value, Cancelled)}
     found_cancelled = {name for (_, name), (_, disposition, _) in messages.items() if disposition == "cancelled"}

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
     from chatlock.executor import Executor
+    from chatlock.ops.base import Claim, Message
     from tests.races.arena import Held
 
 M2_SEQ = 3
-LIFE = 1
+FIRST_LIFE = 1
 LATE = "lost"
 """What a move returns that was refused because its claim is lost."""
 
@@ -112,7 +113,7 @@ def submit(me: Actor) -> Any:
 @move("pending", if_true(Event.CLAIM))
 def claim_for(me: Actor) -> Any:
     wanted = request(me.name)
-    return me.transaction("claim", lambda c: claim.claim_for(c, me.held.key, wanted, LIFE, M2_SEQ))
+    return me.transaction("claim", lambda c: claim.claim_for(c, me.held.key, wanted, FIRST_LIFE, M2_SEQ))
 
 
 @move("pending", if_true(Event.CLAIM))
@@ -204,7 +205,41 @@ def resume(me: Actor) -> Any:
     return me.transaction("resume", lambda c: operate.resume(c, me.held.key, act))
 
 
+@dataclass(frozen=True)
+class Turned:
+    """A turn that a move ran to its end: its own, or the scene's with more messages in hand."""
+
+    claim: Claim
+    hand: tuple[Message, ...]
+    finished: Any
+
+
+def fetched_and_ended(result: Any) -> tuple[Event, ...]:
+    return () if result is None or result == LATE else (Event.FETCH, Event.FINISH)
+
+
 # -- variants --
+@variant("more", fetched_and_ended)
+def fetch_and_finish(me: Actor) -> Any:
+    """The turn fetches what has come since, and answers all that it has in hand."""
+    more = fetch_more(me)
+    if more == LATE:
+        return LATE
+    hand = (*me.held.hand, *more[1])
+    finished = finish_once(me.executor, finish_of(me.held.claim, hand, f"by {me.name}"), None)
+    return Turned(me.held.claim, hand, finished) if finished else None
+
+
+@variant("pending", lambda result: (Event.CLAIM, Event.FINISH) if result else ())
+def claim_and_finish(me: Actor) -> Any:
+    """A turn of the actor's own, from its claim to its end."""
+    granted = claim_due(me)
+    if granted is None:
+        return None
+    finished = finish_once(me.executor, finish_of(granted.claim, granted.messages, f"by {me.name}"), None)
+    return Turned(granted.claim, granted.messages, finished) if finished else None
+
+
 @variant("absent", stored)
 def submit_same(me: Actor) -> Any:
     """Every actor submits the same message."""
@@ -215,6 +250,22 @@ def submit_same(me: Actor) -> Any:
 def submit_again(me: Actor) -> Any:
     """Asks again for m2, which is stored."""
     return submit_once(me.executor, submission(me.held.key, "m2"), request(me.name), LIMITS)
+
+
+@variant("idle", stored)
+def submit_only(me: Actor) -> Any:
+    """Stores without asking for a claim, as a call does that waits for nothing."""
+    return submit_once(me.executor, submission(me.held.key, f"new-{me.name}"), None, LIMITS)
+
+
+@variant("more", if_done(Event.FREE))
+def free_current(me: Actor) -> Any:
+    """Forces whatever turn runs now."""
+    token = me.executor.read("look", lambda c: operate.lock(c, me.held.key)).token
+    act = Act("free", me.name, "")
+    return me.transaction(
+        "free", lambda c: unanswered.free(c, me.held.key, token, act, force=True, limits=LIMITS, jitter=1.0)
+    )
 
 
 @variant("deleted", lambda result: (Event.RECREATE, *stored(result)))

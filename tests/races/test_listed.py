@@ -43,21 +43,29 @@ finish told twice                      | running | finish_hot finish_hot submit_
 hand-off then submit then poller       | more    | hand_off submit_hot claim_due         | ABABCC   | hand_off submit -
 hand-off then waiter then poller       | more    | hand_off claim_for claim_due          | ABACBC   | hand_off - -
 # stale turns
-late finish after reclaim              | stale   | reclaim finish_hot claim_due          | ABABCC   | reclaim - claim
+late finish after reclaim              | stale   | reclaim finish_hot claim_due          | ABABBBCC | reclaim - claim
 late finish after the next claim       | stale   | reclaim claim_due finish_hot          | AABCBC   | reclaim claim -
 reclaim during a finish                | stale   | finish_hot reclaim submit             | ABACBC   | finish - submit+claim
 reclaim during a hand-off              | stale   | hand_off reclaim submit               | ABACBC   | hand_off - submit
 hand-off during a reclaim              | stale   | reclaim hand_off submit               | ABACBC   | reclaim - submit+claim
 heartbeat before reclaim               | stale   | beat reclaim finish_hot               | ABCBC    | heartbeat - finish
 heartbeat during a reclaim             | stale   | reclaim beat claim_for                | ABACC    | reclaim - claim
+late failure after the next claim      | stale   | reclaim claim_due fail                | AABCBC   | reclaim claim -
+free of the turn before                | stale   | reclaim claim_due free                | AABCBC   | reclaim claim -
+park of the turn before                | stale   | reclaim claim_due park                | AABCBC   | reclaim claim -
+late release after the next claim      | stale   | reclaim claim_due release             | AABCBC   | reclaim claim -
+late heartbeat after the next claim    | stale   | reclaim claim_due beat                | AABBC    | reclaim claim -
 two sweeps and a poller                | stale   | reclaim reclaim claim_due             | ABABCC   | reclaim - claim
 an operator and a sweep and a failure  | stale   | free_stale reclaim fail               | ABABCC   | free - -
 forced and unforced free               | more    | free free_stale finish_hot            | ABACBC   | free - -
+unforced free of a live turn           | more    | free_stale beat finish_hot            | AABCC    | - heartbeat finish
 # cancel
 fetch during a cancel                  | more    | cancel fetch_more submit_hot          | ABACBC   | cancel fetch submit
 cancel during a fetch                  | more    | fetch_more cancel submit_hot          | ABACBC   | fetch - submit
+submit during a fetch before a finish  | more    | fetch_and_finish submit_hot beat      | ABBAAAC  | fetch+finish submit -
 claim during a cancel of the head      | pending | cancel_head claim_for submit          | ABACBC   | cancel claim submit
 cancel of the head during a claim      | pending | claim_due cancel_head submit          | ABACBC   | claim - submit
+cancel of the head before its fetch    | charged | claim_due cancel_head cancel          | AABBCC   | claim - cancel
 cancel of a waiter's message           | pending | cancel claim_for claim_due            | ABABCC   | cancel claim -
 # delete
 finish during a delete                 | more    | delete finish_hot submit_hot          | ABACBC   | delete - -
@@ -71,13 +79,17 @@ park during a resume                   | parked  | resume park claim_due        
 two waiters and a poller               | pending | claim_for claim_for claim_due         | ABABCC   | claim - -
 a caller comes back                    | pending | submit_again claim_due submit         | AAABABCC | claim - submit
 submit during a failure                | more    | fail submit claim_due                 | ABABCC   | fail submit+claim -
+a late commit and a quick turn         | idle    | submit_only submit_only claim_and_finish | ABBBCCCC | submit submit - | submit submit claim+finish
 release twice and a waiter             | more    | release release claim_for             | ABACBC   | release - claim
 claims after a failure                 | charged | claim_due claim_for submit            | ABACBC   | claim - submit
+a claim is freed at once               | pending | claim_due free_current beat           | AABBBC   | claim free -
+poller drops a surplus due row         | surplus | claim_due submit_only beat            | ABABC    | - submit -
+messages that nobody claims            | idle    | submit_only submit_only cancel        | ABACBC   | submit submit -
 # the application's own transaction
 sweep passes by a fenced write         | stale   | fenced_write reclaim claim_for        | ABABCC   | fence - - | fence reclaim claim
 fenced write during a reclaim          | stale   | reclaim fenced_write claim_for        | ABACC    | reclaim - claim
-free during a fenced write             | more    | fenced_write free claim_for           | ABACBC   | fence free claim
-finish with the application's row      | stale   | finish_in_app free submit             | ABACBC   | finish - submit+claim
+free during a fenced write             | more    | fenced_write free claim_for           | ABBACC   | fence free claim
+finish with the application's row      | stale   | finish_in_app free submit             | ABBACC   | finish - submit+claim
 late finish with the application's row | stale   | reclaim finish_in_app submit          | ABACC    | reclaim - submit+claim
 """
 

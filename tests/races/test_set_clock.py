@@ -45,6 +45,10 @@ class Times:
             self.clock.attach(client)
             self.monotonic.attach(client)
 
+    def close(self) -> None:
+        for client in (self.holder, self.sweeper):
+            client.close()
+
     def _answer(self, turn: Turn) -> str:
         self.answered.append(turn.key.thread)
         return "reply"
@@ -75,8 +79,7 @@ class Times:
 def times(database: Database) -> Iterator[Times]:
     made = Times(database)
     yield made
-    for client in (made.holder, made.sweeper):
-        client.close()
+    made.close()
 
 
 @pytest.mark.parametrize("phase_ms", [0, 1, 500, 999])
