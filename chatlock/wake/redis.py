@@ -41,13 +41,18 @@ class RedisWake(Channel):
         pipeline.execute()
 
     def _listen(self) -> None:
-        subscription = self._connected().pubsub(ignore_subscribe_messages=True)
+        subscription = self._connected().pubsub()
         try:
             subscription.subscribe(CHANNEL)
-            self._listening()
             while not self.closed:
                 message = subscription.get_message(timeout=LISTEN_S)
-                if message is not None:
+                if message is None:
+                    continue
+                if (
+                    message["type"] == "subscribe"
+                ):  # the server's word: also after redis-py has connected again by itself
+                    self._listening()
+                elif message["type"] == "message":
                     self._woken(message["data"].decode(errors="replace"))
         finally:
             subscription.close()
