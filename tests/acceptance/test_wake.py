@@ -1,0 +1,362 @@
+"""Both wakes and polling on real servers: a wake shortens the wait, and losing one costs a poll interval and no more.
+
+Where the next look is an hour away, only a wake, or the full look after a new subscription, can serve a waiter.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+import redis
+
+from chatlock import Answered, Chatlock, Turn
+from chatlock.inputs import Key, key_hash
+from chatlock.wake import channel as channels
+from chatlock.wake import postgres, waiters
+from chatlock.wake import redis as redis_wake
+from chatlock.wake.postgres import PostgresWake
+from chatlock.wake.redis import RedisWake
+from tests.acceptance.cases.support import TENANT, ProcessGate, rows, thread_row, until
+from tests.acceptance.cases.wire import PG_READY, Proxy
+from tests.conformance.bridge import Bridge
+from tests.support.databases import connect
+from tests.support.processes import Child
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from chatlock.wake.channel import Channel
+    from tests.support.databases import Database
+
+HOUR_S = 3600
+NAME = key_hash(Key(TENANT, "thread"))
+
+
+class Wire:
+    """One kind of wake: channels whose servers are reached over a proxy, and what travels on the server."""
+
+    def __init__(self, kind: str, database: Database, redis_url: str) -> None:
+        self.kind, self.database, self._redis_url = kind, database, redis_url
+        is_redis = kind == "redis"
+        self.proxy = Proxy(redis_url if is_redis else database.url, b"\r\n" if is_redis else PG_READY)
+
+    def channel(self, *, proxied: bool = False) -> Channel:
+        """A new channel; proxied: its connections can be cut, held and refused."""
+        if self.kind == "redis":
+            return RedisWake(self.proxy.url if proxied else self._redis_url)
+        return PostgresWake(self.proxy.url if proxied else self.database.url)
+
+    def terminate_listeners(self) -> None:
+        """The server ends the connection of whoever listens."""
+        if self.kind == "redis":
+            with redis.Redis.from_url(self._redis_url) as server:
+                assert server.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        else:
+            ended = rows(
+                self.database,
+                "SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE datname = current_database()"
+                " AND application_name = 'chatlock wake' AND query NOT LIKE :notify",
+                notify="SELECT pg_notify%",
+            )
+            assert ended
+
+    def travelled(self, act: Callable[[], object]) -> list[str]:
+        """Every name that the server carried while `act` ran: up to a mark that is sent after it."""
+        mark, sender = "f" * 64, self.channel()
+        with closing(self._raw_listener()) as listener:
+            act()
+            sender.open(lambda name: None)
+            sender.send(mark)
+            names: list[str] = []
+            while mark not in names:
+                names.append(next(listener))
+        sender.close()
+        return names[:-1]
+
+    def _raw_listener(self) -> Any:
+        listener = self._raw_redis() if self.kind == "redis" else self._raw_postgres()
+        assert next(listener) == "listening"
+        return listener
+
+    def _raw_redis(self) -> Iterator[str]:
+        with redis.Redis.from_url(self._redis_url, socket_timeout=20) as server, server.pubsub() as subscription:
+            subscription.subscribe(redis_wake.CHANNEL)
+            for message in subscription.listen():
+                yield "listening" if message["type"] == "subscribe" else message["data"].decode()
+
+    def _raw_postgres(self) -> Iterator[str]:
+        with closing(connect(self.database.url)) as connection:
+            connection.execute(f"LISTEN {postgres.CHANNEL}")
+            yield "listening"
+            assert isinstance(connection, psycopg.Connection)
+            for notification in connection.notifies(timeout=20):
+                yield notification.payload
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def wire(request: pytest.FixtureRequest, pg_database: Database, redis_url: str) -> Iterator[Wire]:
+    made = Wire(request.param, pg_database, redis_url)
+    with made.proxy:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "RETRY_S", 0.05)
+
+
+class Waiting:
+    """A caller that waits behind `holder`'s turn, with what its client heard of wakes."""
+
+    def __init__(self, database: Database, wake: Channel | None, world: str = "sync") -> None:
+        self.heard: list[str | None] = []
+        self.dropping = False
+        self.resubscribes: Gate | None = None
+        if wake is not None:
+            self._woken, wake._woken = wake._woken, self._hear  # type: ignore[method-assign]
+            self._listen, wake._listen = wake._listen, self._listen_again  # type: ignore[method-assign]
+        options: dict[str, Any] = {"tenant": TENANT, "poller": False, "wake": wake}
+        self.chat: Any = (Chatlock if world == "sync" else Bridge)(database.url, **options)
+        self.chat.handler()(lambda turn: [m.message_id for m in turn.messages])
+        self._beside = ThreadPoolExecutor(1)
+        self.listens = wake is not None
+
+    def _hear(self, name: str | None) -> None:
+        self.heard.append(name)
+        if not self.dropping:
+            self._woken(name)
+
+    def _listen_again(self) -> None:
+        if self.resubscribes is not None:
+            self.resubscribes.hold()
+        self._listen()
+
+    def __enter__(self) -> Waiting:
+        self.chat.status("thread", "none")  # first use: the listener begins
+        if self.listens:
+            until(lambda: None in self.heard, what="the subscription")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.chat.close()
+        self._beside.shutdown()
+
+    def submit(self) -> Future[Any]:
+        """Submits beside the test; returns once the caller waits."""
+        future = self._beside.submit(self.chat.submit, "thread", "hello", message_id="waits", wait_ms=20_000)
+        self.until_armed()
+        return future
+
+    def until_armed(self) -> None:
+        """Returns once the stored message is waited for."""
+        registry = getattr(self.chat, "chat", self.chat)._flows.waiters
+        until(lambda: any(w.waited for every in list(registry._by_key.values()) for w in list(every)), what="a waiter")
+
+
+@pytest.fixture
+def holder(wire: Wire) -> Iterator[Turn]:
+    """A turn of another client with a wake of the same kind."""
+    with Chatlock(wire.database.url, tenant=TENANT, poller=False, wake=wire.channel()) as chat:
+        turn = chat.begin("thread", "first", message_id="held")
+        assert isinstance(turn, Turn)
+        yield turn
+
+
+def served(waiting: Future[Any]) -> None:
+    assert isinstance(waiting.result(20), Answered)
+
+
+# -- a wake serves -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("world", ["sync", "async"])
+def test_release_wakes_a_waiter_in_another_process(
+    wire: Wire, pg_database: Database, child: Callable[[Child], Child], world: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", HOUR_S)
+    gate = ProcessGate()
+
+    def hold() -> None:
+        with (
+            Chatlock(pg_database.url, tenant=TENANT, poller=False, wake=wire.channel()) as chat,
+            chat.turn("thread", "first", message_id="held") as turn,
+        ):
+            print("running", flush=True)
+            gate.hold()
+            turn.finish("done")
+
+    other = child(Child.fork(hold))
+    other.wait_for("running")
+    with Waiting(pg_database, wire.channel(), world) as waiting:
+        asked = waiting.submit()
+        gate.open()
+        served(asked)
+        assert NAME in waiting.heard
+    assert other.wait() == 0
+
+
+def test_waiter_whose_wake_is_dropped_is_served_by_the_next_wake_alone(
+    wire: Wire, holder: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the tests here: with the look an hour away and the wake dropped, nothing serves the waiter."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", HOUR_S)
+    with Waiting(wire.database, wire.channel()) as waiting:
+        asked = waiting.submit()
+        waiting.dropping = True
+        heard = len(waiting.heard)
+        holder.finish("done")
+        until(lambda: NAME in waiting.heard[heard:], what="the wake")
+        waiting.dropping = False
+        assert not asked.done()
+        wake = wire.channel()
+        wake.open(lambda name: None)
+        wake.send(NAME)
+        served(asked)
+        wake.close()
+
+
+# -- B51: a wake is lost -----------------------------------------------------------------------------------------------
+def test_polling_alone_serves(pg_database: Database) -> None:
+    with Chatlock(pg_database.url, tenant=TENANT, poller=False) as chat, Waiting(pg_database, None) as waiting:
+        turn = chat.begin("thread", "first")
+        assert isinstance(turn, Turn)
+        asked = waiting.submit()
+        turn.finish("done")
+        served(asked)
+
+
+def test_dropped_wake_costs_a_poll_interval(wire: Wire, holder: Turn) -> None:
+    """B51 (c)."""
+    with Waiting(wire.database, wire.channel()) as waiting:
+        asked = waiting.submit()
+        waiting.dropping = True
+        holder.finish("done")
+        served(asked)
+
+
+def test_listener_that_was_terminated_subscribes_again_and_looks_at_everything(
+    wire: Wire, holder: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B51 (a) and (d): the release falls between the end of one subscription and the begin of the next."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", HOUR_S)
+    with Waiting(wire.database, wire.channel(proxied=True)) as waiting:
+        asked = waiting.submit()
+        waiting.heard.clear()
+        waiting.resubscribes = Gate()
+        wire.proxy.down = True
+        wire.terminate_listeners()
+        waiting.resubscribes.wait_entered()
+        holder.finish("done")
+        until(lambda: thread_row(wire.database, "thread")["done_seq"] == 1, what="the release")
+        assert not asked.done()
+        wire.proxy.down = False
+        waiting.resubscribes.open()
+        served(asked)
+        assert waiting.heard[0] is None
+
+
+def test_new_subscription_alone_has_everything_looked_at(
+    wire: Wire, holder: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B51 (a), whoever subscribes again: a client library may do so by itself, unseen."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", HOUR_S)
+    with Waiting(wire.database, wire.channel()) as waiting:
+        asked = waiting.submit()
+        waiting.heard.clear()
+        wire.terminate_listeners()
+        until(lambda: None in waiting.heard, what="the full look")
+        holder.finish("done")
+        served(asked)
+
+
+def test_full_look_comes_after_the_subscription_is_in_force(
+    wire: Wire, holder: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B51 (d): a look that came before the server had heard would leave a gap in which a wake is lost."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", HOUR_S)
+    wake = wire.channel(proxied=True)
+    held = wire.proxy.on(b"SUBSCRIBE" if wire.kind == "redis" else b"LISTEN", do="hold")
+    waiting = Waiting(wire.database, wake)
+    waiting.listens = False
+    with waiting:
+        asked = waiting.submit()
+        held.wait_entered()
+        holder.finish("done")
+        until(lambda: thread_row(wire.database, "thread")["done_seq"] == 1, what="the release")
+        assert waiting.heard == []
+        held.open()
+        served(asked)
+
+
+def test_server_of_the_wake_that_is_away_costs_a_poll_interval(wire: Wire, holder: Turn) -> None:
+    with Waiting(wire.database, wire.channel(proxied=True)) as waiting:
+        asked = waiting.submit()
+        wire.proxy.down = True
+        wire.proxy.cut_all()
+        holder.finish("done")
+        served(asked)
+        waiting.heard.clear()
+        wire.proxy.down = False
+        until(lambda: None in waiting.heard, what="the new subscription")
+
+
+def test_half_open_listener_costs_a_poll_interval(wire: Wire, holder: Turn) -> None:
+    """B51 (b): the connection stands and nothing comes over it any more."""
+    wake = wire.channel(proxied=True)
+    held = wire.proxy.on(b"SUBSCRIBE" if wire.kind == "redis" else b"LISTEN", do="hold_reply")
+    waiting = Waiting(wire.database, wake)
+    waiting.listens = False
+    with waiting:
+        asked = waiting.submit()
+        held.wait_entered()
+        holder.finish("done")
+        served(asked)
+        assert NAME not in waiting.heard
+        held.open()
+
+
+def test_sender_whose_connection_was_cut_sends_again(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wake may be lost with the connection; the one after it is not."""
+    sender = wire.channel(proxied=True)
+    sender.open(lambda name: None)
+    sender.send("a" * 64)
+    sender.flush()
+    wire.proxy.cut_all()
+
+    def send() -> None:
+        for letter in "bc":
+            sender.send(letter * 64)
+            sender.flush()
+
+    assert "c" * 64 in wire.travelled(send)
+    sender.close()
+
+
+# -- what travels ------------------------------------------------------------------------------------------------------
+def test_uncontended_turns_send_nothing_and_contended_ones_hashes_alone(wire: Wire) -> None:
+    wake = wire.channel()
+    with Chatlock(wire.database.url, tenant=TENANT, poller=False, wake=wake) as chat:
+        chat.handler()(lambda turn: "done")
+
+        def uncontended() -> None:
+            for number in range(20):
+                assert isinstance(chat.submit(f"thread-{number % 3}", "hello"), Answered)
+            wake.flush()
+
+        assert wire.travelled(uncontended) == []
+
+        def contended() -> None:
+            turn = chat.begin("thread", "secret words")
+            assert isinstance(turn, Turn)
+            chat.submit("thread", "more secret words", wait_ms=0)
+            turn.finish("done")
+            wake.flush()
+
+        names = wire.travelled(contended)
+        assert set(names) == {NAME}
+        assert all(re.fullmatch("[0-9a-f]{64}", name) for name in names)
