@@ -16,9 +16,9 @@ from sqlalchemy import event
 from chatlock import (
     Answered,
     Chatlock,
+    ChatlockError,
     InvalidInput,
     Queued,
-    StoreUnavailable,
     TransactionNotImmediate,
     Turn,
     dialects,
@@ -255,7 +255,7 @@ def test_operation_that_fails_half_way_locks_nobody_out(sqlite_database: Databas
     assert_not_locked(sqlite_database)
     assert dump(sqlite_database) == before
     refuse_rows(sqlite_database, after=0 if action in ONE_ROW else 1)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(ChatlockError):
         act(chat, "thread", ready)
     assert_not_locked(sqlite_database)
     admit_rows(sqlite_database)
