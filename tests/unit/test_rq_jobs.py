@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 import zlib
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import fakeredis
@@ -18,9 +20,12 @@ from rq.utils import now
 
 from chatlock import InvalidInput
 from chatlock.inputs import Key, key_hash
+from chatlock.io import drive
 from chatlock.ops.due import Dispatched
-from chatlock.rq_jobs import FUNCTION, QUEUED_MAX, RqSender, ThreadJob, ThreadQueue, work
+from chatlock.rq_jobs import FUNCTION, QUEUED_MAX, RqSender, ThreadJob, ThreadQueue, _serve, work
 from chatlock.settings import Settings
+from chatlock.wake.channel import Channel
+from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,6 +227,44 @@ called: list[object] = []
 
 def never_called(*arguments: object) -> None:
     called.append(arguments)
+
+
+class HeldChannel(Channel):
+    """A wake whose sending the test holds."""
+
+    def __init__(self) -> None:
+        self.gate, self.sent = Gate(), list[str]()
+        super().__init__()
+
+    def _send(self, names: list[str]) -> None:
+        self.gate.hold()
+        self.sent += names
+
+    def _listen(self) -> None: ...
+
+    def _disconnect(self) -> None: ...
+
+
+def test_work_horse_goes_only_when_its_wakes_were_sent() -> None:
+    """It ends by os._exit: what its sender has not sent by then is lost."""
+    wake = HeldChannel()
+    wake.open(lambda name: None)
+    wake.flush()
+
+    async def run_due(key: Key) -> None:
+        wake.send("name")
+
+    client = SimpleNamespace(_run_due=run_due, _flows=SimpleNamespace(config=SimpleNamespace(wake=wake)))
+    host = SimpleNamespace(client=client, run=drive)
+    serving = threading.Thread(target=_serve, args=(host, KEY))
+    serving.start()
+    wake.gate.wait_entered()
+    serving.join(0.1)
+    assert serving.is_alive()
+    wake.gate.open()
+    serving.join()
+    assert wake.sent == ["name"]
+    wake.close()
 
 
 @pytest.mark.parametrize("missing", ["chat", "redis_url"])
