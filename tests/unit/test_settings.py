@@ -150,3 +150,11 @@ def test_port_that_is_taken_ends_the_command_with_one_line(tmp_path: Path) -> No
         ended = run("poller", **given, port=port)
     line = f"Error: cannot listen on 127.0.0.1:{port}: Address already in use; set another CHATLOCK_PORT\n"
     assert (ended.exit_code, ended.output) == (2, line)
+
+
+@pytest.mark.parametrize("command", ["poller", "worker"])
+def test_missing_extra_ends_the_command_with_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rq", None)
+    monkeypatch.delitem(sys.modules, "chatlock.rq_jobs", raising=False)
+    ended = run(command, **INLINE, dispatch="rq", redis_url="redis://cache/0", port="0")
+    assert (ended.exit_code, ended.output) == (2, "Error: this needs rq: pip install 'chatlock[redis]'\n")
