@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import psycopg
 
 from chatlock import protocol
 from chatlock.dialects import PerDialect
-from chatlock.ops import catalog
+from chatlock.ops import catalog, transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,6 +85,15 @@ OVER_ALL_TENANTS |= dict.fromkeys(("diagnose.backend", "diagnose.journal", "load
 OVER_ALL_TENANTS |= dict.fromkeys(
     ("report.running_of_agent", "report.service"), "says how the pollers and workers of all tenants are"
 )
+_TRANSFER = "a store is moved as a whole"
+OVER_ALL_TENANTS |= {f"transfer.{verb}_{table}": _TRANSFER for verb in ("read", "count") for table in transfer.TABLES}
+OVER_ALL_TENANTS |= dict.fromkeys(
+    [
+        *(f"transfer.{name}" for name in ("lock", "mark", "read_meta", "running", "unmark", "write_meta")),
+        "transfer.write_windows",
+    ],
+    _TRANSFER,
+)
 OVER_ALL_TENANTS |= dict.fromkeys(("runs.cut_off", "runs.days", "runs.recorded"), _WINDOWS)
 """Statements that do not name the tenant, each with its reason."""
 
@@ -94,6 +103,7 @@ ONE_DIALECT = {
     "fence.bound_idle": "postgresql",
     "fence.lock": "postgresql",
     "fence.touch": "sqlite",
+    "transfer.lock": "postgresql",
 }
 """Statements that only one database is asked."""
 
@@ -103,6 +113,7 @@ _BREAKS = re.compile(r" (?=(?:SET|WHERE|AND|VALUES|ON CONFLICT|RETURNING)\b)")
 _NAMES_TENANT = re.compile(
     r"\btenant\s*=\s*(CAST\()?[:%?$]"  # compared with a value; a join to another row's tenant is not enough
     r"|\((\w+\.)?tenant\b[^)]*\)\s+IN\b"
+    r"|\btenant\s*=\s*waited\.column1\b"  # a list of values, joined as a table
     r"|INSERT INTO \w+\s*\([^)]*\btenant\b",
     re.IGNORECASE,
 )

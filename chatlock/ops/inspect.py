@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, bindparam, func, or_, select, tuple_
+from sqlalchemy import and_, bindparam, column, func, or_, select, text, tuple_
 from sqlalchemy.engine import Connection
 
-from chatlock.dialects import stable_ms
+from chatlock.dialects import PerDialect, stable_ms
 from chatlock.inputs import Key, from_json
 from chatlock.ops.base import b, named, of_thread, run
 from chatlock.protocol import (
@@ -77,26 +77,27 @@ LOCATE = named(
     .join(threads, _message_of_thread)
     .where(of_thread(messages), messages.c.message_id == b("message_id")),
 )
+_place = (messages.c.tenant, messages.c.thread_id, messages.c.incarnation, messages.c.seq)
+_seen = select(
+    *_place,
+    messages.c.disposition,
+    threads.c.status,
+    (threads.c.incarnation == messages.c.incarnation).label("living"),
+    or_(
+        and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
+        threads.c.not_before > stable_ms() + b("backoff_max"),
+    ).label("may_start"),
+).join(threads, and_(messages.c.tenant == threads.c.tenant, messages.c.thread_id == threads.c.thread_id))
+_waited: Any = bindparam("b_waited", expanding=True)
+# SQLite finds no index for a list of tuples and would read every thread; it joins the list as the table that it is
+_listed = (
+    text(":b_waited").bindparams(_waited).columns(*(column(f"column{n}", c.type) for n, c in enumerate(_place, 1)))
+).subquery("waited")
 LOOK = named(
     "messages.look",
-    select(
-        messages.c.tenant,
-        messages.c.thread_id,
-        messages.c.incarnation,
-        messages.c.seq,
-        messages.c.disposition,
-        threads.c.status,
-        (threads.c.incarnation == messages.c.incarnation).label("living"),
-        or_(
-            and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
-            threads.c.not_before > stable_ms() + b("backoff_max"),
-        ).label("may_start"),
-    )
-    .join(threads, and_(messages.c.tenant == threads.c.tenant, messages.c.thread_id == threads.c.thread_id))
-    .where(
-        tuple_(messages.c.tenant, messages.c.thread_id, messages.c.incarnation, messages.c.seq).in_(
-            bindparam("b_waited", expanding=True)
-        )
+    PerDialect(
+        postgresql=_seen.where(tuple_(*_place).in_(_waited)),
+        sqlite=_seen.join(_listed, and_(*(c == listed for c, listed in zip(_place, _listed.c, strict=True)))),
     ),
 )
 LOOK_MAX = 200
