@@ -1,12 +1,17 @@
-"""Detached turns: run in tasks that the application owns, so that a client that goes away does not stop its turn."""
+"""Detached turns: run in tasks that the application owns, so that a client that goes away does not stop its turn.
+
+And what their clients see of them: the outcome so far, and the events.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing
 from typing import Any, TypeVar
 
-from chatlock import StoreUnavailable
+from chatlock import AsyncChatlock, ChatlockError, Event, NotFound, Outcome, StoreUnavailable
+from chatlock.middleware.http import answer_to_error, document, sse
 
 T = TypeVar("T")
 
@@ -41,3 +46,29 @@ class Detached:
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=drain_s or 1)
+
+
+async def stored_outcome(
+    chat: AsyncChatlock, task: asyncio.Task[Outcome], thread: str, message_id: str, owner: str
+) -> Outcome:
+    """The outcome so far of a message whose turn goes on detached; it is told only once the message is stored."""
+    while not task.done():
+        outcome = await chat.status(thread, message_id, tenant=owner)
+        if not isinstance(outcome, NotFound):
+            return outcome
+        await asyncio.wait({task}, timeout=0.02)
+    return task.result()
+
+
+async def as_sse(events: AsyncIterator[Event], last_id: str | None) -> AsyncIterator[bytes]:
+    """Events from the one after last_id on; an error after the stream began is an event of its own."""
+    skipping = last_id is not None
+    try:
+        async with aclosing(events) as source:  # type: ignore[type-var]
+            async for event in source:
+                data = document(event.data) if isinstance(event.data, Outcome) else event.data
+                if not skipping or event.kind != "chunk":
+                    yield sse(event.id, event.kind, data)
+                skipping = skipping and event.id != last_id
+    except ChatlockError as error:
+        yield sse("error", "error", answer_to_error(error).body)

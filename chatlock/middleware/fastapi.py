@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
-from chatlock import AsyncChatlock, AsyncTurn, ChatlockError, Event, InvalidInput, NotFound, Outcome, TurnNotGranted
+from chatlock import AsyncChatlock, AsyncTurn, ChatlockError, InvalidInput, NotFound, TurnNotGranted
 from chatlock.middleware import framework
-from chatlock.middleware.detached import Detached
+from chatlock.middleware.detached import Detached, as_sse, stored_outcome
 from chatlock.middleware.http import (
     BODY_BYTES_MAX,
     PROBLEM,
@@ -24,11 +24,9 @@ from chatlock.middleware.http import (
     answer_to_error,
     answer_to_status,
     answer_to_submit,
-    document,
     idempotency_key,
     location,
     payload_of,
-    sse,
     wait_ms_of,
 )
 
@@ -107,20 +105,6 @@ def _asked(request: Any) -> tuple[str | None, int]:
     return idempotency_key(headers.get("idempotency-key")), wait_ms_of(headers.get("prefer"), 30_000)
 
 
-async def _as_sse(events: AsyncIterator[Event], last_id: str | None) -> AsyncIterator[bytes]:
-    """Events from the one after last_id on; an error after the stream began is an event of its own."""
-    skipping = last_id is not None
-    try:
-        async with aclosing(events) as source:  # type: ignore[type-var]
-            async for event in source:
-                data = document(event.data) if isinstance(event.data, Outcome) else event.data
-                if not skipping or event.kind != "chunk":
-                    yield sse(event.id, event.kind, data)
-                skipping = skipping and event.id != last_id
-    except ChatlockError as error:
-        yield sse("error", "error", answer_to_error(error).body)
-
-
 def router(
     chat: AsyncChatlock,
     *,
@@ -154,10 +138,10 @@ def router(
             task = detached.start(chat.submit(thread, payload, **options))
             if EVENTS in request.headers.get("accept", ""):
                 events = chat.follow(thread, message_id, tenant=owner, wait_ms=None)
-                await _stored(chat, task, thread, message_id, owner)
-                return fastapi.responses.StreamingResponse(_as_sse(events, None), media_type=EVENTS)
+                await stored_outcome(chat, task, thread, message_id, owner)
+                return fastapi.responses.StreamingResponse(as_sse(events, None), media_type=EVENTS)
             await asyncio.wait({task}, timeout=max(wait_ms / 1000, 0.05))
-            outcome = task.result() if task.done() else await _stored(chat, task, thread, message_id, owner)
+            outcome = task.result() if task.done() else await stored_outcome(chat, task, thread, message_id, owner)
             return reply(answer_to_submit(outcome, where))
         except ChatlockError as error:
             return reply(answer_to_error(error))
@@ -175,7 +159,7 @@ def router(
                 return reply(answer_to_status(outcome))
             source = chat.follow(thread, message_id, tenant=owner, wait_ms=None)
             last_id = request.headers.get("last-event-id")
-            return fastapi.responses.StreamingResponse(_as_sse(source, last_id), media_type=EVENTS)
+            return fastapi.responses.StreamingResponse(as_sse(source, last_id), media_type=EVENTS)
         except ChatlockError as error:
             return reply(answer_to_error(error))
 
@@ -195,15 +179,3 @@ def router(
         function.__annotations__["request"] = fastapi.Request
         api.add_api_route(path, function, methods=[method], responses=responses(*statuses), response_model=None)
     return api
-
-
-async def _stored(
-    chat: AsyncChatlock, task: asyncio.Task[Outcome], thread: str, message_id: str, owner: str
-) -> Outcome:
-    """The outcome so far of a message whose turn goes on detached; it is told only once the message is stored."""
-    while not task.done():
-        outcome = await chat.status(thread, message_id, tenant=owner)
-        if not isinstance(outcome, NotFound):
-            return outcome
-        await asyncio.wait({task}, timeout=0.02)
-    return task.result()
