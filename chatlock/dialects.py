@@ -126,6 +126,7 @@ class Fault(StrEnum):
     READ_ONLY = "read_only"
     NO_SCHEMA = "no_schema"
     CONSTRAINT = "constraint"
+    MOVED = "moved"
     STALE_SNAPSHOT = "stale_snapshot"
     FAILED_TRANSACTION = "failed_transaction"
     OTHER = "other"
@@ -154,6 +155,8 @@ def fault_of(error: BaseException) -> Fault:
         code = getattr(orig, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_BUSY_SNAPSHOT:
             return Fault.STALE_SNAPSHOT
+        if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:  # only a store that was moved has triggers
+            return Fault.MOVED
         if code == sqlite3.SQLITE_ERROR and str(orig).startswith("no such "):
             return Fault.NO_SCHEMA
         return _SQLITE_FAULTS.get(code & 0xFF, Fault.OTHER) if code is not None else Fault.OTHER

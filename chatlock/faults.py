@@ -10,6 +10,10 @@ REMEDIES: dict[Fault, tuple[type[ChatlockError], str]] = {
         SchemaMismatch,
         "chatlock's tables are missing or old; run `chatlock db upgrade`, or call setup()",
     ),
+    Fault.MOVED: (
+        SchemaMismatch,
+        "this store was moved by `chatlock export`; nothing was written; use the URL of the new one",
+    ),
     Fault.FULL: (
         StoreFull,
         "the database's disk or quota is full; nothing was written; free space and try again",

@@ -9,6 +9,7 @@ from chatlock.cli.db import db
 from chatlock.cli.health import doctor, verify, windows
 from chatlock.cli.load import stats, top
 from chatlock.cli.messages import dead, inbox
+from chatlock.cli.move import export_command, import_command
 from chatlock.cli.service import poller, worker
 from chatlock.cli.threads import cancel, threads, why
 from chatlock.cli.turns import audit, intents, turns
@@ -34,6 +35,6 @@ def main() -> None:
 for command in (
     *(threads, why, cancel, inbox, dead, turns, intents, audit),
     *(stats, top, windows, verify, doctor),
-    *(db, poller, worker),
+    *(db, export_command, import_command, poller, worker),
 ):
     main.add_command(command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -43,7 +43,7 @@ def rfc3339(at_ms: int | None) -> str | None:
     """A time of the database's clock in UTC; None for none."""
     if at_ms is None:
         return None
-    moment = datetime.fromtimestamp(min(at_ms, LAST_MS) / 1000, UTC)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=min(at_ms, LAST_MS))
     return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
@@ -55,7 +55,7 @@ def shown_time(at_ms: int | None) -> str:
 
 def duration(text: str) -> int:
     """Milliseconds from a duration such as 90s, 5m, 2h or 7d: the type of an option."""
-    match = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d)", text.strip())
+    match = re.fullmatch(r"([0-9]{1,12})(ms|s|m|h|d)", text.strip())
     if match is None or int(match[1]) * UNITS_MS[match[2]] > INTEGER_MAX:
         raise click.BadParameter(f"{text!r} is no duration: a number and ms, s, m, h or d, such as 5m")
     return int(match[1]) * UNITS_MS[match[2]]

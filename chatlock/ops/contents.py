@@ -49,47 +49,51 @@ class MessageReport:
     payload_chars: int | None
 
 
-_living = and_(
-    messages.c.tenant == threads.c.tenant,
-    messages.c.thread_id == threads.c.thread_id,
-    messages.c.incarnation == threads.c.incarnation,
-)
 _resolver = and_(
     turns.c.tenant == messages.c.tenant,
     turns.c.thread_id == messages.c.thread_id,
     turns.c.incarnation == messages.c.incarnation,
     turns.c.token == messages.c.turn_token,
 )
-_MESSAGE = [
-    *(messages.c[name] for name in ("tenant", "thread_id", "incarnation", "seq", "message_id", "disposition")),
-    messages.c.turn_token,
-    case(
-        (
-            and_(
-                messages.c.disposition == "pending",
-                threads.c.status == "running",
-                messages.c.seq <= threads.c.fetched_seq,
-            ),
-            1,
-        ),
-        else_=0,
-    ).label("in_turn"),
-    messages.c.policy,
-    messages.c.received_at,
-    messages.c.redrive_of,
-    turns.c.error,
-    *_shown(messages.c.payload, "payload"),
-]
-_of_messages = threads.join(messages, _living).outerjoin(turns, _resolver)
-_pending = (messages.c.seq > threads.c.done_seq, messages.c.disposition == "pending")
+
+
+def _living(of: Any) -> Any:
+    return and_(
+        messages.c.tenant == of.c.tenant,
+        messages.c.thread_id == of.c.thread_id,
+        messages.c.incarnation == of.c.incarnation,
+    )
+
+
+def _messages_with(of: Any) -> list[Any]:
+    """The columns of a message beside its thread's."""
+    in_turn = and_(messages.c.disposition == "pending", of.c.status == "running", messages.c.seq <= of.c.fetched_seq)
+    return [
+        *(messages.c[name] for name in ("tenant", "thread_id", "incarnation", "seq", "message_id", "disposition")),
+        messages.c.turn_token,
+        case((in_turn, 1), else_=0).label("in_turn"),
+        messages.c.policy,
+        messages.c.received_at,
+        messages.c.redrive_of,
+        turns.c.error,
+        *_shown(messages.c.payload, "payload"),
+    ]
 
 
 def _inbox(*of_scope: Any) -> Any:
+    # each of these threads has a pending message, so that so many of them suffice
+    waiting = (
+        select(threads)
+        .where(*of_scope, threads.c.last_seq > threads.c.done_seq)
+        .order_by(threads.c.tenant, threads.c.thread_id)
+        .limit(b("limit"))
+        .subquery("waiting")
+    )
     return (
-        select(*_MESSAGE)
-        .select_from(_of_messages)
-        .where(*of_scope, threads.c.last_seq > threads.c.done_seq, *_pending)
-        .order_by(threads.c.tenant, threads.c.thread_id, messages.c.seq)
+        select(*_messages_with(waiting))
+        .select_from(waiting.join(messages, _living(waiting)).outerjoin(turns, _resolver))
+        .where(messages.c.seq > waiting.c.done_seq, messages.c.disposition == "pending")
+        .order_by(waiting.c.tenant, waiting.c.thread_id, messages.c.seq)
         .limit(b("limit"))
     )
 
@@ -97,8 +101,8 @@ def _inbox(*of_scope: Any) -> Any:
 def _dead(*of_scope: Any) -> Any:
     gave_up = and_(_resolver, messages.c.seq == turns.c.to_seq)
     return (
-        select(*_MESSAGE)
-        .select_from(turns.join(messages, gave_up).join(threads, _living))
+        select(*_messages_with(threads))
+        .select_from(turns.join(messages, gave_up).join(threads, _living(threads)))
         .where(*of_scope, turns.c.state == "gave_up", _recent(turns.c.ended_at), messages.c.disposition == "dead")
         .order_by(turns.c.ended_at.desc())
         .limit(b("limit"))
@@ -109,7 +113,9 @@ INBOX = scoped_to_thread("contents.inbox", threads, _inbox)
 DEAD = scoped_to_thread("contents.dead", turns, _dead)
 MESSAGE = named(
     "contents.message",
-    select(*_MESSAGE).select_from(_of_messages).where(of_thread(threads), messages.c.message_id == b("message_id")),
+    select(*_messages_with(threads))
+    .select_from(threads.join(messages, _living(threads)).outerjoin(turns, _resolver))
+    .where(of_thread(threads), messages.c.message_id == b("message_id")),
 )
 
 

@@ -80,50 +80,56 @@ AND chatlock_messages.disposition = 'dead' ORDER BY chatlock_turns.ended_at DESC
 
 -- contents.inbox
 SELECT chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.disposition, chatlock_messages.turn_token, CASE WHEN (chatlock_messages.disposition = 'pending'
-AND chatlock_threads.status = 'running'
-AND chatlock_messages.seq <= chatlock_threads.fetched_seq) THEN 1 ELSE 0 END AS in_turn, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_turns.error, CASE WHEN (CAST(:b_payloads AS INTEGER) = 1) THEN chatlock_messages.payload END AS payload, length(chatlock_messages.payload) AS payload_chars
-FROM chatlock_threads JOIN chatlock_messages ON chatlock_messages.tenant = chatlock_threads.tenant
-AND chatlock_messages.thread_id = chatlock_threads.thread_id
-AND chatlock_messages.incarnation = chatlock_threads.incarnation LEFT OUTER JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
+AND waiting.status = 'running'
+AND chatlock_messages.seq <= waiting.fetched_seq) THEN 1 ELSE 0 END AS in_turn, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_turns.error, CASE WHEN (CAST(:b_payloads AS INTEGER) = 1) THEN chatlock_messages.payload END AS payload, length(chatlock_messages.payload) AS payload_chars
+FROM (SELECT chatlock_threads.tenant AS tenant, chatlock_threads.thread_id AS thread_id, chatlock_threads.incarnation AS incarnation, chatlock_threads.agent AS agent, chatlock_threads.status AS status, chatlock_threads.token AS token, chatlock_threads.claim_id AS claim_id, chatlock_threads.owner AS owner, chatlock_threads.claimed_at AS claimed_at, chatlock_threads.expires_at AS expires_at, chatlock_threads.window_ends_at AS window_ends_at, chatlock_threads.lease_ms AS lease_ms, chatlock_threads.beat AS beat, chatlock_threads.last_seq AS last_seq, chatlock_threads.fetched_seq AS fetched_seq, chatlock_threads.done_seq AS done_seq, chatlock_threads.holes AS holes, chatlock_threads.attempts AS attempts, chatlock_threads.stalls AS stalls, chatlock_threads.not_before AS not_before, chatlock_threads.quiet_until AS quiet_until, chatlock_threads.cancel_token AS cancel_token, chatlock_threads.awaiting AS awaiting, chatlock_threads.priority AS priority, chatlock_threads.created_at AS created_at
+FROM chatlock_threads
+WHERE chatlock_threads.tenant = :b_tenant
+AND chatlock_threads.last_seq > chatlock_threads.done_seq ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id
+ LIMIT :b_limit OFFSET 0) AS waiting JOIN chatlock_messages ON chatlock_messages.tenant = waiting.tenant
+AND chatlock_messages.thread_id = waiting.thread_id
+AND chatlock_messages.incarnation = waiting.incarnation LEFT OUTER JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
 AND chatlock_turns.thread_id = chatlock_messages.thread_id
 AND chatlock_turns.incarnation = chatlock_messages.incarnation
 AND chatlock_turns.token = chatlock_messages.turn_token
-WHERE chatlock_threads.tenant = :b_tenant
-AND chatlock_threads.last_seq > chatlock_threads.done_seq
-AND chatlock_messages.seq > chatlock_threads.done_seq
-AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_messages.seq
+WHERE chatlock_messages.seq > waiting.done_seq
+AND chatlock_messages.disposition = 'pending' ORDER BY waiting.tenant, waiting.thread_id, chatlock_messages.seq
  LIMIT :b_limit OFFSET 0;
 
 -- contents.inbox_of_all
 SELECT chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.disposition, chatlock_messages.turn_token, CASE WHEN (chatlock_messages.disposition = 'pending'
-AND chatlock_threads.status = 'running'
-AND chatlock_messages.seq <= chatlock_threads.fetched_seq) THEN 1 ELSE 0 END AS in_turn, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_turns.error, CASE WHEN (CAST(:b_payloads AS INTEGER) = 1) THEN chatlock_messages.payload END AS payload, length(chatlock_messages.payload) AS payload_chars
-FROM chatlock_threads JOIN chatlock_messages ON chatlock_messages.tenant = chatlock_threads.tenant
-AND chatlock_messages.thread_id = chatlock_threads.thread_id
-AND chatlock_messages.incarnation = chatlock_threads.incarnation LEFT OUTER JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
+AND waiting.status = 'running'
+AND chatlock_messages.seq <= waiting.fetched_seq) THEN 1 ELSE 0 END AS in_turn, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_turns.error, CASE WHEN (CAST(:b_payloads AS INTEGER) = 1) THEN chatlock_messages.payload END AS payload, length(chatlock_messages.payload) AS payload_chars
+FROM (SELECT chatlock_threads.tenant AS tenant, chatlock_threads.thread_id AS thread_id, chatlock_threads.incarnation AS incarnation, chatlock_threads.agent AS agent, chatlock_threads.status AS status, chatlock_threads.token AS token, chatlock_threads.claim_id AS claim_id, chatlock_threads.owner AS owner, chatlock_threads.claimed_at AS claimed_at, chatlock_threads.expires_at AS expires_at, chatlock_threads.window_ends_at AS window_ends_at, chatlock_threads.lease_ms AS lease_ms, chatlock_threads.beat AS beat, chatlock_threads.last_seq AS last_seq, chatlock_threads.fetched_seq AS fetched_seq, chatlock_threads.done_seq AS done_seq, chatlock_threads.holes AS holes, chatlock_threads.attempts AS attempts, chatlock_threads.stalls AS stalls, chatlock_threads.not_before AS not_before, chatlock_threads.quiet_until AS quiet_until, chatlock_threads.cancel_token AS cancel_token, chatlock_threads.awaiting AS awaiting, chatlock_threads.priority AS priority, chatlock_threads.created_at AS created_at
+FROM chatlock_threads
+WHERE chatlock_threads.last_seq > chatlock_threads.done_seq ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id
+ LIMIT :b_limit OFFSET 0) AS waiting JOIN chatlock_messages ON chatlock_messages.tenant = waiting.tenant
+AND chatlock_messages.thread_id = waiting.thread_id
+AND chatlock_messages.incarnation = waiting.incarnation LEFT OUTER JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
 AND chatlock_turns.thread_id = chatlock_messages.thread_id
 AND chatlock_turns.incarnation = chatlock_messages.incarnation
 AND chatlock_turns.token = chatlock_messages.turn_token
-WHERE chatlock_threads.last_seq > chatlock_threads.done_seq
-AND chatlock_messages.seq > chatlock_threads.done_seq
-AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_messages.seq
+WHERE chatlock_messages.seq > waiting.done_seq
+AND chatlock_messages.disposition = 'pending' ORDER BY waiting.tenant, waiting.thread_id, chatlock_messages.seq
  LIMIT :b_limit OFFSET 0;
 
 -- contents.inbox_of_thread
 SELECT chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.disposition, chatlock_messages.turn_token, CASE WHEN (chatlock_messages.disposition = 'pending'
-AND chatlock_threads.status = 'running'
-AND chatlock_messages.seq <= chatlock_threads.fetched_seq) THEN 1 ELSE 0 END AS in_turn, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_turns.error, CASE WHEN (CAST(:b_payloads AS INTEGER) = 1) THEN chatlock_messages.payload END AS payload, length(chatlock_messages.payload) AS payload_chars
-FROM chatlock_threads JOIN chatlock_messages ON chatlock_messages.tenant = chatlock_threads.tenant
-AND chatlock_messages.thread_id = chatlock_threads.thread_id
-AND chatlock_messages.incarnation = chatlock_threads.incarnation LEFT OUTER JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
+AND waiting.status = 'running'
+AND chatlock_messages.seq <= waiting.fetched_seq) THEN 1 ELSE 0 END AS in_turn, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_turns.error, CASE WHEN (CAST(:b_payloads AS INTEGER) = 1) THEN chatlock_messages.payload END AS payload, length(chatlock_messages.payload) AS payload_chars
+FROM (SELECT chatlock_threads.tenant AS tenant, chatlock_threads.thread_id AS thread_id, chatlock_threads.incarnation AS incarnation, chatlock_threads.agent AS agent, chatlock_threads.status AS status, chatlock_threads.token AS token, chatlock_threads.claim_id AS claim_id, chatlock_threads.owner AS owner, chatlock_threads.claimed_at AS claimed_at, chatlock_threads.expires_at AS expires_at, chatlock_threads.window_ends_at AS window_ends_at, chatlock_threads.lease_ms AS lease_ms, chatlock_threads.beat AS beat, chatlock_threads.last_seq AS last_seq, chatlock_threads.fetched_seq AS fetched_seq, chatlock_threads.done_seq AS done_seq, chatlock_threads.holes AS holes, chatlock_threads.attempts AS attempts, chatlock_threads.stalls AS stalls, chatlock_threads.not_before AS not_before, chatlock_threads.quiet_until AS quiet_until, chatlock_threads.cancel_token AS cancel_token, chatlock_threads.awaiting AS awaiting, chatlock_threads.priority AS priority, chatlock_threads.created_at AS created_at
+FROM chatlock_threads
+WHERE chatlock_threads.tenant = :b_tenant
+AND chatlock_threads.thread_id = :b_thread
+AND chatlock_threads.last_seq > chatlock_threads.done_seq ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id
+ LIMIT :b_limit OFFSET 0) AS waiting JOIN chatlock_messages ON chatlock_messages.tenant = waiting.tenant
+AND chatlock_messages.thread_id = waiting.thread_id
+AND chatlock_messages.incarnation = waiting.incarnation LEFT OUTER JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
 AND chatlock_turns.thread_id = chatlock_messages.thread_id
 AND chatlock_turns.incarnation = chatlock_messages.incarnation
 AND chatlock_turns.token = chatlock_messages.turn_token
-WHERE chatlock_threads.tenant = :b_tenant
-AND chatlock_threads.thread_id = :b_thread
-AND chatlock_threads.last_seq > chatlock_threads.done_seq
-AND chatlock_messages.seq > chatlock_threads.done_seq
-AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_messages.seq
+WHERE chatlock_messages.seq > waiting.done_seq
+AND chatlock_messages.disposition = 'pending' ORDER BY waiting.tenant, waiting.thread_id, chatlock_messages.seq
  LIMIT :b_limit OFFSET 0;
 
 -- contents.intent

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 START_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 LIMITS = Limits()
 MINUTE_MS = 60_000
+DAY_MS = 86_400_000
 
 
 class Scene:
@@ -160,4 +161,15 @@ def populate(scene: Scene) -> None:
     delayed = scene.claim(scene.send("delayed", "m1"), "worker-1")
     scene.fail(delayed, "TimeoutError")
     scene.send("due", "m1")
+    record_runs(scene)
     scene.swept()
+
+
+def record_runs(scene: Scene) -> None:
+    """Two days of runs of an agent that none of the threads above has, as the sweeper counted them."""
+    today = START_MS // DAY_MS
+    for day, runs, longest_ms in ((today - 1, 12, 30_000), (today, 3, 45_000)):
+        scene.execute(
+            "INSERT INTO chatlock_windows(agent, day, longest_ms, runs)"
+            f" VALUES ('crawler', {day}, {longest_ms}, {runs})"
+        )

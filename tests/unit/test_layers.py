@@ -20,7 +20,7 @@ LAYERS = (
     ("turnstile", "executor", "io", "caller", "store", "heart", "wake", "window"),
     (
         *("turn_core", "turn", "handlers", "place", "flows", "admin", "sweep", "polling", "epoch"),
-        *("why", "backtest", "doctor", "console"),
+        *("why", "backtest", "doctor", "console", "transfer"),
     ),
     ("writes",),
     ("client_base", "client", "async_client"),
