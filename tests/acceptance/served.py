@@ -6,12 +6,16 @@ A handler enters its turn in the journal, holds while its thread's hold file exi
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy
+
 from chatlock import AsyncChatlock, Chatlock, Limits
+from chatlock.dialects import checked_url
 from chatlock.wake.redis import RedisWake
 from tests.acceptance.cases.support import TENANT, Journal
 
@@ -22,7 +26,11 @@ DIRECTORY = Path(os.environ.get("SERVED_DIRECTORY", "/nonexistent"))
 POLL_S, HELD_S = 0.005, 20
 OPTIONS: dict[str, Any] = {
     "tenant": TENANT,
-    "limits": Limits(beat_ms=500, backoff_ms=100),
+    "limits": Limits(
+        beat_ms=int(os.environ.get("SERVED_BEAT_MS", "500")),
+        lease_ms=int(os.environ.get("SERVED_LEASE_MS", "10000")),
+        backoff_ms=100,
+    ),
     "wake": RedisWake(os.environ["CHATLOCK_REDIS_URL"]) if "CHATLOCK_REDIS_URL" in os.environ else None,
 }
 
@@ -50,13 +58,27 @@ def answer(turn: Turn) -> Any:
     while held(turn.key.thread) and time.monotonic() < end:
         time.sleep(POLL_S)  # bounded poll
     journal().write("leave", turn)
+    if (DIRECTORY / "write").exists():
+        write_fenced(turn)
     return {"answers": [m.message_id for m in turn.messages]}
+
+
+def write_fenced(turn: Turn) -> None:
+    """A write of the product's own: it commits only if the claim still holds."""
+    engine = sqlalchemy.create_engine(checked_url(URL))
+    with engine.begin() as conn:
+        turn.fence(conn)
+        note = sqlalchemy.text("INSERT INTO notes VALUES (:thread, :token)")
+        conn.execute(note, {"thread": turn.key.thread, "token": turn.token})
+    engine.dispose()
 
 
 @chat.deliver()
 def deliver(delivery: Delivery) -> None:
     with (DIRECTORY / "delivered").open("a") as file:
         file.write(f"{delivery.key.thread} {','.join(delivery.message_ids)}\n")
+    with (DIRECTORY / "sent.jsonl").open("a") as file:
+        file.write(json.dumps([delivery.key.thread, delivery.token, delivery.attempt, delivery.message_ids]) + "\n")
 
 
 @async_chat.handler()
