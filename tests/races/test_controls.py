@@ -319,7 +319,7 @@ def due_not_in_finish(weak: Weakening) -> None:
     weak.source(finish._idle_or_next, ("if granted is None:", "if False:"))
 
 
-@variant(pair("beat", "reclaim"))
+@variant(pair("reclaim", "reclaim"))
 def due_not_in_reclaim(weak: Weakening) -> None:
     weak.source(unanswered.end_unanswered, ("if status == Status.IDLE and left:", "if False:"))
 

@@ -157,6 +157,15 @@ def test_actor_that_neither_stands_nor_waits_in_the_database_fails(clients: list
     opened.set()
 
 
+def test_nobody_stops_in_an_unstopped_operation(clients: list[Chatlock]) -> None:
+    schedule = Schedule(unstopped=("submit_hot",))
+    with schedule.attached(*clients):
+        submitting(schedule, clients, A="t1")
+        played = schedule.play("")
+    assert played.value("A").seq == 2
+    assert played.trace == ()
+
+
 def test_what_a_script_raises_is_told(clients: list[Chatlock]) -> None:
     schedule = Schedule()
     with schedule.attached(*clients):
