@@ -21,11 +21,14 @@ from chatlock.testing.checker import check
 from chatlock.testing.history import History
 from tests.sim.fibers import Scheduler
 from tests.sim.scenario import LIMITS, Cast
+from tests.sim.truth import Truth
 from tests.sim.world import Rates, Swallowed, World
 
 FAULTS = ("kill", "pause", "interrupt", "outage", "clock", "ack_lost", "error_before_commit")
 ACTS = ("cancel", "park", "resume", "free", "delete", "redrive", "status")
-WAYS = ("twice", "block", "caller", "rollback", "reject", "recreate", "inner", "drop", "exit")
+WAYS = ("twice", "block", "caller", "rollback", "reject", "recreate", "inner", "drop", "exit", "hang")
+GENTLE_FAULTS = ("interrupt", "ack_lost", "error_before_commit")
+SILENT = ("drop", "hang", "exit", "no_heartbeat")
 STEPS_EXPECTED = 800
 TRACE_SHOWN = 40
 
@@ -68,17 +71,17 @@ def play(seed: int, template: Path, path: Path) -> Played:
     rates = _rates(random)
     scheduler = Scheduler(
         random,
-        slow=random.choice([0.0, 0.02, 0.1]),
+        slow=0.0 if rates.gentle else random.choice([0.0, 0.02, 0.1]),
         preempt=random.choice([0.0, 0.05, 0.3]),
         sticky=random.choice([0.0, 0.5, 0.8]),
     )
     world = World(path, random, rates, scheduler)
     scheduler.between = world.disturb
     history = History(name="call", now=lambda: scheduler.steps)
-    cast = Cast(world, history, f"sqlite:///{path}", _features(random))
-    with _alone(world), world.installed(), closing(sqlite3.connect(path)) as truth:
+    cast = Cast(world, history, f"sqlite:///{path}", _features(random, rates.gentle), gentle=rates.gentle)
+    with _alone(world), world.installed(), closing(sqlite3.connect(path)) as conn:
+        world.truth = Truth(conn, LIMITS.backoff_max_ms)
         try:
-            _watch(world, truth)
             director = scheduler.spawn(world, "director", lambda: _direct(cast, random))
             scheduler.run(lambda: director.ended)
             _judge(cast, director.error)
@@ -116,16 +119,18 @@ def _alone(world: World) -> Iterator[None]:
 def _rates(random: Random) -> Rates:
     """A seed likes some faults and knows nothing of others: rare ones then meet each other often enough."""
     rates = Rates(budget=random.choice([0, 1, 2, 4, 8]), hold=random.choice([0.0, 0.0, 0.1]))
-    liked = [fault for fault in FAULTS if random.random() < 0.5]
+    rates.gentle = random.random() < 0.25
+    liked = [fault for fault in (GENTLE_FAULTS if rates.gentle else FAULTS) if random.random() < 0.5]
     for fault in liked:
         per_commit = fault in ("ack_lost", "error_before_commit")
         setattr(rates, fault, 0.05 if per_commit else 2 * rates.budget / STEPS_EXPECTED / len(liked))
     return rates
 
 
-def _features(random: Random) -> dict[str, float]:
+def _features(random: Random, gentle: bool) -> dict[str, float]:
     features = {name: random.choice([0.0, 0.0, 0.3]) for name in (*ACTS, *WAYS)}
-    return features | {"no_heartbeat": random.random() if random.random() < 0.3 else 0.0}
+    features["no_heartbeat"] = random.random() if random.random() < 0.3 else 0.0
+    return features | (dict.fromkeys(SILENT, 0.0) if gentle else {})
 
 
 def _direct(cast: Cast, random: Random) -> None:
@@ -150,33 +155,6 @@ def _kind(random: Random) -> str:
     return random.choices(["ok", "poison", "exit"], [18, 1, 1])[0]
 
 
-def _watch(world: World, truth: sqlite3.Connection) -> None:
-    """After every commit: tokens never fall, what is resolved stays so, and who ended is known at that very moment."""
-    tokens: dict[str, int] = {}
-    resolved: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-
-    def threads() -> list[tuple[Any, ...]]:
-        return truth.execute(
-            "SELECT thread_id, status, token, incarnation, last_seq > done_seq FROM chatlock_threads ORDER BY thread_id"
-        ).fetchall()
-
-    def look() -> None:
-        for thread, _, token, _, _ in threads():
-            if token < tokens.get(thread, 0):
-                world.flaws.append(f"the token of {thread} fell from {tokens[thread]} to {token}")
-            tokens[thread] = token
-        for *place, disposition, turn in truth.execute(
-            "SELECT thread_id, incarnation, seq, disposition, turn_token FROM chatlock_messages"
-            " WHERE disposition <> 'pending'"
-        ):
-            before = resolved.setdefault(tuple(place), (disposition, turn))
-            if before != (disposition, turn):
-                world.flaws.append(f"message {place} was {before} and became {(disposition, turn)}")
-
-    world.threads = threads
-    world.watchers.append(look)
-
-
 def _judge(cast: Cast, error: BaseException | None) -> None:
     world = cast.world
     if error is not None:
@@ -184,6 +162,9 @@ def _judge(cast: Cast, error: BaseException | None) -> None:
     for fiber in world.scheduler.started:
         if fiber.error is not None and fiber.error is not error:
             world.flaws.append(f"{fiber.name} raised {type(fiber.error).__name__}: {fiber.error}")
+    reclaimed = [e["token"] for e in cast.history.events if (e["event"], e.get("state")) == ("turn", "reclaimed")]
+    if cast.gentle and reclaimed:
+        world.flaws.append(f"nobody fell silent, and the turns {reclaimed} were reclaimed")
     for breach in check(cast.history, attempts_max=LIMITS.attempts_max):
         world.flaws.append(f"history: {breach.invariant}: {breach.text} ({breach.thread})")
 

@@ -24,7 +24,7 @@ TENANT = "acme"
 LIMITS = Limits(
     beat_ms=2_000,
     lease_ms=6_000,
-    sweep_ms=2_000,
+    sweep_ms=3_000,
     backoff_ms=500,
     backoff_max_ms=4_000,
     attempts_max=3,
@@ -66,6 +66,7 @@ class Cast:
     url: str
     features: dict[str, float]
     sites: list[Site] = field(default_factory=list)
+    gentle: bool = False
     sending: int = 0
     in_handler: int = 0
     healed: bool = False
@@ -112,6 +113,8 @@ class Cast:
             try:
                 return work()
             except (ChatlockError, KeyboardInterrupt, ConnectionLost, SQLAlchemyError) as error:
+                if "refused the operation" in str(error):
+                    self.world.flaws.append(f"{name}: {error}")
                 return error
 
         fiber = self.world.scheduler.spawn(site.process, name, expected)
@@ -211,6 +214,7 @@ class Cast:
     def _run(self, site: Site, turn: Turn, call: str | None) -> Any:
         scheduler = self.world.scheduler
         self.history.began(turn, call)
+        self._must_begin_right(turn)
         for _ in range(self.random.choice([0, 0, 1, 1, 2, 4])):
             self._step(site, turn)
         kinds = [message.payload["kind"] for message in turn.messages]
@@ -220,6 +224,13 @@ class Cast:
             self.world.scheduler.later(lambda: self.world.scheduler.kill(site.process))
             scheduler.pause("exit")
         return self._end(site, turn)
+
+    def _must_begin_right(self, turn: Turn) -> None:
+        """A turn begins with the oldest pending messages, and with one alone after a failure."""
+        held = [message.seq for message in turn.messages]
+        pending, attempts = self.world.truth.pending_in(turn.key.thread, turn.token)
+        if pending is not None and (held != pending[: len(held)] or (attempts and len(held) > 1)):
+            self.world.flaws.append(f"turn {turn.token} began with {held} of {pending} after {attempts} attempts")
 
     def _step(self, site: Site, turn: Turn) -> None:
         scheduler = self.world.scheduler
@@ -263,7 +274,8 @@ class Cast:
 
     def _end(self, site: Site, turn: Turn) -> Any:
         reply = {"turn": turn.token, "answers": [message.message_id for message in turn.messages]}
-        ways = ["return"] * 5 + ["finish", "upto", "commit", "rollback", "raise", "fail", "release", "hang"]
+        ways = ["return"] * 5 + ["finish", "upto", "commit", "rollback", "raise", "fail", "release"]
+        ways += ["hang"] if self.likes("hang") else []
         match "return" if self.calm else self.random.choice(ways):
             case "return":
                 self.history.finishing(turn, reply)
@@ -334,7 +346,7 @@ class Cast:
                 self.wait(self.call(site, act, lambda: self.operate(site, thread, act, message_id)))
 
     def operate(self, site: Site, thread: str, act: str, message_id: str) -> None:
-        key, token = Key(TENANT, thread), self.token_of(thread)
+        key, token = Key(TENANT, thread), self.world.truth.token_of(thread)
         call = self.history.asked(key, act, message_id)
         match act:
             case "cancel":
@@ -355,9 +367,6 @@ class Cast:
             case "delete":
                 site.chat.delete(thread, actor="op")
 
-    def token_of(self, thread: str) -> int:
-        return next((row[2] for row in self.world.threads() if row[0] == thread), 0)
-
     def verify(self, site: Site) -> None:
         for breach in site.chat.verify().breaches:
             self.world.flaws.append(f"verify: {breach.invariant}: {breach.text} ({breach.thread})")
@@ -371,7 +380,9 @@ class Cast:
         self.healed = True
         last = self.start(handles=True, polls=True)
         self._drain(last)
-        scheduler.wait_for(lambda: all(user.ended for user in users), "users")
+        while not all(user.ended for user in users):
+            scheduler.sleep(2.0)
+            self._drain(last)
         self.calm = True
         scheduler.wait_for(lambda: self.in_handler == 0, "late turns")
         self._drain(last)
@@ -379,7 +390,9 @@ class Cast:
         self.history.tables(last.chat, drained=True)
         for site in self.living():
             self.wait(self.call(site, "close", site.chat.close))
-        scheduler.wait_for(lambda: not self.left_over(), "end", scheduler.now + CALM_AFTER_S)
+        for _ in range(100):
+            if self.left_over():
+                scheduler.sleep(1.0)
         if self.left_over():
             world.flaws.append(f"still running long after close: {self.left_over()}")
 
@@ -394,7 +407,7 @@ class Cast:
 
     def _settled(self, site: Site) -> bool:
         """Nothing is pending; parked threads are put back into service on the way."""
-        for thread, status, _, _, pending in self.world.threads():
+        for thread, status, _, _, pending, _ in self.world.truth.threads():
             if status == "parked":
                 self.wait(self.call(site, "resume", lambda thread=thread: site.chat.resume(thread, actor="op")))
             if status == "running" or (pending and status != "deleted"):

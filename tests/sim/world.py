@@ -17,9 +17,9 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from chatlock import Chatlock
 from chatlock import dialects as real_dialects
-from tests.sim.fibers import Fiber, Killed, Scheduler
+from tests.sim.fibers import Killed, Scheduler
+from tests.sim.truth import Truth
 
 BEGAN_AT_MS = 1_800_000_000_000
 MS_PER_DAY = 86_400_000
@@ -54,6 +54,8 @@ class Rates:
     error_before_commit: float = 0.0
     hold: float = 0.0
     budget: int = 0
+    gentle: bool = False
+    """Nobody falls silent: no turn may then be reclaimed."""
 
 
 class Process:
@@ -75,7 +77,7 @@ class Process:
         if where != "commit":
             self.world.scheduler.pause(name)
         elif self.world.happens("error_before_commit"):
-            raise self.world.random.choice([ConnectionLost(), disk_error(), disk_error(sqlite3.SQLITE_FULL)])
+            raise self.world.broken(disk_error(), disk_error(sqlite3.SQLITE_FULL))
         elif self.world.random.random() < self.world.rates.hold:
             self.world.scheduler.pause(name)
 
@@ -93,7 +95,7 @@ class Process:
         op = self.world.scheduler.current.op
         self.world.committed(op)
         if self.world.happens("ack_lost"):
-            raise self.world.random.choice([ConnectionLost(), disk_error()])
+            raise self.world.broken(disk_error())
         self.world.scheduler.pause(f"{op}.committed")
 
 
@@ -132,6 +134,7 @@ class World:
     rates: Rates
     scheduler: Scheduler
     offset_ms: int = 0
+    offset_max_ms: int = 0
     commits: int = 0
     reached: Counter[str] = field(default_factory=Counter)
     flaws: list[str] = field(default_factory=list)
@@ -139,9 +142,7 @@ class World:
     dead: bool = False
     paused_until: float = 0.0
     processes: list[Process] = field(default_factory=list)
-    watchers: list[Callable[[], None]] = field(default_factory=list)
-    threads: Callable[[], list[tuple[Any, ...]]] = list
-    """(thread, status, token, incarnation, whether messages are pending), as the tables have it now."""
+    truth: Truth = field(init=False)
 
     # -- clocks ------------------------------------------------------------------------------------------------------
     @property
@@ -159,9 +160,14 @@ class World:
         self.reached[f"fault {fault}"] += 1
         return True
 
+    def broken(self, *worse: Exception) -> Exception:
+        """A connection that is lost, after which the executor tries again; in a gentle world nothing worse."""
+        return ConnectionLost() if self.rates.gentle else self.random.choice([ConnectionLost(), *worse])
+
     def heal(self) -> None:
-        """From now on nothing goes wrong any more."""
+        """From now on nothing goes wrong any more.  A clock that was set back is put right: leases end by it."""
         self.rates = Rates()
+        self.offset_ms = self.offset_max_ms
         for process in self.processes:
             process.cut_off_until = process.paused_until = 0.0
 
@@ -178,6 +184,7 @@ class World:
             self.random.choice(alive).cut_off_until = self.scheduler.now + self.random.choice([0.3, 3.0, 30.0])
         elif self.happens("clock"):
             self.offset_ms += self.random.choice([-3_600_000, -12_000, -50, 50, 12_000, 3_600_000])
+            self.offset_max_ms = max(self.offset_max_ms, self.offset_ms)
         else:
             self._maybe_interrupt()
 
@@ -191,8 +198,7 @@ class World:
     def committed(self, op: str) -> None:
         self.commits += 1
         self.reached[f"committed {op}"] += 1
-        for watch in self.watchers:
-            watch()
+        self.flaws += self.truth.look(self.database_ms)
 
     # -- the product's seams -----------------------------------------------------------------------------------------
     def make_engine(self, source: Any, **about: Any) -> Engine:

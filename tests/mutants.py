@@ -1,0 +1,273 @@
+"""Seeded bugs: each weakens one rule of the core, and names the test that must go red.
+
+    make mutants                     # every one, each in a copy of the tree; prints the table
+    make mutants ARGS="finish"       # those whose name holds the word
+
+The texts are kept in step by `test_mutant_texts.py`: one that is not found exactly once is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS_MAX = 900
+SIM = "tests/sim/test_sim.py"
+SEED = re.compile(r"seed (\d+) failed")
+
+
+class Mutant(NamedTuple):
+    """One weakened rule: in `file` of chatlock/, `text` becomes `instead`; `test` goes red."""
+
+    name: str
+    file: str
+    text: str
+    instead: str
+    test: str = SIM
+
+
+TABLE = (
+    # -- submit --------------------------------------------------------------------------------------------------
+    Mutant("submit_known_id_stored_again", "ops/submit.py", "if known is not None:", "if known is not None and 0:"),
+    Mutant(
+        "submit_conflict_ignored",
+        "ops/submit.py",
+        "if known.payload_hash != submission.payload_hash:",
+        "if known.payload_hash == '':",
+        "tests/conformance/test_submit.py",
+    ),
+    Mutant(
+        "submit_without_due",
+        "ops/submit.py",
+        "    if granted is None and row.status == Status.IDLE:\n        put_due(",
+        "    if granted is None and row.status == Status.ABSENT:\n        put_due(",
+    ),
+    Mutant(
+        "submit_forgets_adopted_claim",
+        "ops/submit.py",
+        "granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)",
+        "granted = claim_and_fetch(conn, key, row, request, seq)",
+    ),
+    Mutant(
+        "submit_to_deleted_thread_stored",
+        "ops/submit.py",
+        "    if row.status == Status.DELETED:\n        return Submitted(Gone",
+        "    if row.status == Status.ABSENT:\n        return Submitted(Gone",
+    ),
+    Mutant(
+        "submit_reject_ignored",
+        "ops/submit.py",
+        "not POLICIES[submission.policy].store_while_running:",
+        "not POLICIES['enqueue'].store_while_running:",
+        "tests/conformance/test_submit.py",
+    ),
+    Mutant("recreate_token_kept", "ops/submit.py", "        token=threads.c.token + 1,\n        last_seq=0", "        last_seq=0"),
+    Mutant("recreate_seq_kept", "ops/submit.py", "        done_seq=0,\n", "        done_seq=threads.c.done_seq,\n"),
+    # -- claim ---------------------------------------------------------------------------------------------------
+    Mutant(
+        "claim_of_running_thread",
+        "ops/claim.py",
+        "if row.status != Status.IDLE or not row.pending",
+        "if row.status == Status.PARKED or not row.pending",
+    ),
+    Mutant("claim_token_kept", "ops/claim.py", "        token=threads.c.token + 1,\n        claim_id", "        claim_id"),
+    Mutant("claim_fetched_not_reset", "ops/claim.py", "fetched_seq=threads.c.done_seq", "fetched_seq=threads.c.fetched_seq"),
+    Mutant("claim_beat_not_reset", "ops/claim.py", "        beat=0,\n", "        beat=threads.c.beat,\n"),
+    Mutant("claim_hurries_backoff", "ops/claim.py", "row.starts_at(request.limits.backoff_max_ms) > row.now", "row.now < 0"),
+    Mutant("claim_for_resolved_message", "ops/claim.py", "seq is not None and row.done_seq >= seq", "seq is not None and row.done_seq > seq + 99"),
+    Mutant("claim_in_other_incarnation", "ops/claim.py", "if row is None or row.incarnation != incarnation:", "if row is None:"),
+    Mutant("claim_fetch_rides_after_charge", "ops/claim.py", "    if not claim.fresh:\n        return Granted(claim)\n", ""),
+    Mutant("claim_due_keeps_row", "ops/claim.py", "granted or row.status != Status.IDLE or not row.pending", "granted and False"),
+    Mutant("claim_due_drops_waiting_row", "ops/claim.py", "granted or row.status != Status.IDLE or not row.pending", "True"),
+    Mutant("adopt_any_claim", "ops/claim.py", "if row.status != Status.RUNNING or row.claim_id != request.claim_id:", "if row.status != Status.RUNNING:"),
+    # -- fetch ---------------------------------------------------------------------------------------------------
+    Mutant("fetch_without_claim", "ops/fetch.py", "    row = mine(conn, claim)\n    return take_batch", "    row = lock(conn, claim.key)\n    return take_batch"),
+    Mutant("fetch_all_after_failure", "ops/fetch.py", "bound = row.last_seq if row.attempts == 0 else row.done_seq + 1", "bound = row.last_seq"),
+    Mutant("fetch_unbounded", "ops/fetch.py", "min(bound, row.done_seq + batch_max)", "bound", "tests/conformance/test_turn.py"),
+    Mutant("fetch_takes_resolved", "ops/fetch.py", "        messages.c.seq <= b(\"fetched\"),\n        messages.c.disposition == \"pending\",\n", "        messages.c.seq <= b(\"fetched\"),\n"),
+    Mutant("fetch_not_advanced", "ops/fetch.py", "high = max(fetched, min(bound, row.done_seq + batch_max))", "high = max(fetched, min(bound, row.done_seq + batch_max)); fetched = fetched", SIM),
+    Mutant("mark_without_claim", "ops/fetch.py", "    mine(conn, claim)\n    run(conn, MARK", "    run(conn, MARK"),
+    # -- finish --------------------------------------------------------------------------------------------------
+    Mutant("finish_answers_all", "ops/finish.py", "messages.c.seq <= b(\"upto\"),", "messages.c.seq <= b(\"upto\") + 99,"),
+    Mutant("finish_of_lost_claim_done", "ops/finish.py", "if row is None or turn_state(conn, claim) != TurnState.DONE:", "if row is None:"),
+    Mutant("finish_without_claim", "ops/finish.py", "if row is None or not holds(row, claim):", "if row is None:"),
+    Mutant("finish_without_due", "ops/finish.py", "    if granted is None:\n        put_due", "    if granted is None and key is None:\n        put_due"),
+    Mutant("finish_keeps_holes", "ops/finish.py", "holes = row.holes - (what.upto - claim.from_seq - answered)", "holes = row.holes"),
+    Mutant("finish_prefix_not_moved", "ops/finish.py", "done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)", "done = what.upto"),
+    Mutant("finish_keeps_attempts", "ops/finish.py", "        attempts=0,\n        stalls=0,\n        not_before=0,", "        not_before=0,"),
+    Mutant("finish_in_without_fence", "ops/finish.py", "    fence(conn, what.claim)\n    return finish", "    return finish", "tests/conformance/test_own_transaction.py"),
+    Mutant("hand_off_forgets_adopted_claim", "ops/finish.py", "adopt(row, claim.key, request) if request is not None else None", "None"),
+    # -- the hot path ----------------------------------------------------------------------------------------------
+    Mutant("hot_submit_claims_behind_failure", "ops/hot.py", "        and attempts == 0\n        and stalls == 0\n", ""),
+    Mutant("hot_submit_claims_running", "ops/hot.py", "free = status == \"idle\" and last == done", "free = last == done"),
+    Mutant("hot_submit_without_due", "ops/hot.py", "        if status == \"idle\":\n            backoff", "        if status == \"absent\":\n            backoff"),
+    Mutant("hot_submit_deleted_stored", "ops/hot.py", "if status == \"deleted\" or not", "if not"),
+    Mutant("hot_finish_without_token", "ops/hot.py", "AND token=:token AND status='running'\n   AND done_seq=:from_seq", "AND status='running'\n   AND done_seq=:from_seq"),
+    Mutant("hot_finish_ignores_holes", "ops/hot.py", "AND :upto<=fetched_seq AND holes=0\"\"\"\n_ANSWER", "AND :upto<=fetched_seq\"\"\"\n_ANSWER"),
+    Mutant("hot_finish_counts_nothing", "ops/hot.py", "if (len(answered), len(ended)) != (values[\"held\"], 1):", "if len(ended) != 1:"),
+    Mutant("hot_finish_without_due", "ops/hot.py", "    if last > values[\"upto\"]:", "    if last > values[\"upto\"] + 99:"),
+    # -- fail, release, reclaim, free --------------------------------------------------------------------------------
+    Mutant("head_dead_with_all", "ops/unanswered.py", "messages.c.seq == b(\"head\"), messages.c.disposition", "messages.c.seq >= b(\"head\"), messages.c.disposition"),
+    Mutant("unanswered_without_due", "ops/unanswered.py", "if status == Status.IDLE and left:", "if status == Status.PARKED and left:"),
+    Mutant("unanswered_prefix_not_moved", "ops/unanswered.py", "    done, holes = resolved_prefix(conn, key, row, done, holes)\n", ""),
+    Mutant("fail_without_claim", "ops/unanswered.py", "    if row is None or not holds(row, claim):\n        if row is not None and turn_state", "    if row is None:\n        if row is not None and turn_state"),
+    Mutant("fail_repeated_is_lost", "ops/unanswered.py", "in (TurnState.FAILED, TurnState.GAVE_UP)", "in (TurnState.GAVE_UP,)"),
+    Mutant("release_of_any_claim", "ops/unanswered.py", "row.status != Status.RUNNING or row.claim_id != claim_id", "row.status != Status.RUNNING"),
+    Mutant("reclaim_token_kept", "ops/unanswered.py", "state=TurnState.RECLAIMED, charged=charged, bump=1", "state=TurnState.RECLAIMED, charged=charged, bump=0"),
+    Mutant("reclaim_without_expiry", "ops/unanswered.py", "        threads.c.expires_at < stable_ms(),\n        threads.c.token", "        threads.c.token", "tests/conformance/test_reclaim.py"),
+    Mutant("reclaim_other_beat", "ops/unanswered.py", "        threads.c.token == b(\"token\"),\n        threads.c.beat == b(\"beat\"),\n", "        threads.c.token == b(\"token\"),\n", "tests/conformance/test_reclaim.py"),
+    Mutant("reclaim_charges_unreceived", "protocol.py", "return fetched_seq > done_seq and (attempts + stalls > 0 or beat > 0)", "return fetched_seq > done_seq", "tests/conformance/test_reclaim.py"),
+    Mutant("free_other_turn", "ops/unanswered.py", "    if row.token != token:\n        return Receipt(False, \"other_turn\", row.status)\n    stale", "    stale"),
+    Mutant("free_live_holder", "ops/unanswered.py", "    if not stale and not force:\n", "    if not stale and not force and token < 0:\n"),
+    Mutant("charge_never_dead", "protocol.py", "if attempts >= limits.attempts_max:", "if attempts > limits.attempts_max + 99:"),
+    Mutant("charge_dead_early", "protocol.py", "if attempts >= limits.attempts_max:", "if attempts >= limits.attempts_max - 1:"),
+    # -- operators -----------------------------------------------------------------------------------------------
+    Mutant("cancel_of_fetched_message", "ops/operate.py", "row.status == Status.RUNNING and known.seq <= max(row.fetched_seq, row.done_seq + 1)", "row.status == Status.ABSENT"),
+    Mutant("cancel_of_unfetched_head", "ops/operate.py", "known.seq <= max(row.fetched_seq, row.done_seq + 1)", "known.seq <= row.fetched_seq"),
+    Mutant("cancel_prefix_moves_in_turn", "ops/operate.py", "    if row.status != Status.RUNNING:\n        done, holes = resolved_prefix", "    if row.status != Status.ABSENT:\n        done, holes = resolved_prefix"),
+    Mutant("cancel_keeps_attempts", "ops/operate.py", "attempts=case((b(\"done\") > threads.c.done_seq, 0), else_=threads.c.attempts)", "attempts=threads.c.attempts"),
+    Mutant("park_keeps_due", "ops/operate.py", "    run(conn, PARK, key).one()\n    drop_due(conn, key)\n", "    run(conn, PARK, key).one()\n", "tests/conformance/test_transitions.py"),
+    Mutant("resume_without_due", "ops/operate.py", "    run(conn, RESUME, key).one()\n    if row.pending:", "    run(conn, RESUME, key).one()\n    if row.pending and key is None:"),
+    Mutant("delete_token_kept", "ops/operate.py", ".values(status=\"deleted\", token=threads.c.token + 1,", ".values(status=\"deleted\","),
+    Mutant("delete_keeps_pending", "ops/operate.py", "    run(conn, DELETE_PENDING, key, incarnation=row.incarnation)\n", ""),
+    # -- fence, heartbeat, state ---------------------------------------------------------------------------------------
+    Mutant("fence_without_token", "ops/fence.py", "    threads.c.incarnation == b(\"incarnation\"),\n    threads.c.token == b(\"token\"),\n    threads.c.status == \"running\",\n)", "    threads.c.incarnation == b(\"incarnation\"),\n    threads.c.status == \"running\",\n)"),
+    Mutant("fence_without_status", "ops/fence.py", "    threads.c.token == b(\"token\"),\n    threads.c.status == \"running\",\n)", "    threads.c.token == b(\"token\"),\n)"),
+    Mutant("session_without_claim", "ops/fence.py", "    mine(conn, claim)\n    run(conn, KEEP", "    run(conn, KEEP", "tests/conformance/test_turn.py"),
+    Mutant("heartbeat_past_window", "ops/heartbeat.py", "        wall_ms() < threads.c.window_ends_at,\n", "", "tests/conformance/test_reclaim.py"),
+    Mutant("heartbeat_of_other_token", "ops/heartbeat.py", "        threads.c.token == b(\"token\"),\n        threads.c.status == \"running\",\n    )\n    .with_for_update", "        threads.c.status == \"running\",\n    )\n    .with_for_update"),
+    Mutant("state_of_other_claim", "ops/base.py", "row is None or row.claim_id != claim.claim_id", "row is None", "tests/conformance/test_turn.py"),
+    Mutant("prefix_beyond_pending", "ops/base.py", "moved = row.last_seq if first is None else first - 1", "moved = row.last_seq if first is None else first"),
+    # -- executor ------------------------------------------------------------------------------------------------
+    Mutant("commit_never_unknown", "executor.py", "commit_unknown = commit_unknown or (attempt.committing and", "commit_unknown = commit_unknown or (False and"),
+    Mutant("no_retry_of_lost_connection", "executor.py", "again, pause = reconnects <= RECONNECTS_MAX,", "again, pause = reconnects <= 0,"),
+    Mutant("failed_transaction_committed", "executor.py", "            execute(\"ROLLBACK\")", "            execute(\"COMMIT\")"),
+    Mutant("failed_transaction_left_open", "executor.py", "            execute(\"ROLLBACK\")", "            pass"),
+    # -- flows, place --------------------------------------------------------------------------------------------
+    Mutant("stopped_caller_keeps_claim", "place.py", "await self._flows.store.release(self._what.key, self._asked.claim_id)", "await self._flows.store.release(self._what.key, \"none\")"),
+    Mutant("failure_not_charged", "flows.py", "await core.fail(self.store, error if error is not None else TurnNotFinished())", "await core.release(self.store)"),
+    Mutant("rolled_back_finish_taken_for_done", "turn_core.py", "        if state == \"done\":\n            self.end(\"done\")", "        if state in (\"done\", \"running\"):\n            self.end(\"done\")"),
+    Mutant("answered_without_own_message", "turn_core.py", "any(m.message_id == message_id and m.seq <= self.upto for m in self.messages)", "True"),
+    Mutant("hand_off_forgotten", "flows.py", "next_turn = await self.run_turn(core, handler, request)", "await self.run_turn(core, handler, request)"),
+    Mutant("wake_only_elsewhere", "flows.py", "        self.waiters.wake(key)\n        if due", "        if due", "tests/conformance/test_waiting.py"),
+    # -- waiters, heart, sweep, turn -------------------------------------------------------------------------------
+    Mutant("waiter_told_by_fetch", "ops/inspect.py", "resolved=not pending or row.status in", "resolved=row.status in"),
+    Mutant("parked_thread_keeps_waiting", "ops/inspect.py", "resolved=not pending or row.status in (Status.PARKED, Status.DELETED)", "resolved=not pending"),
+    Mutant("waiter_missed_wake", "wake/waiters.py", "                waiter.missed = False\n                self._woken.add(waiter.key)", "                waiter.missed = False", "tests/conformance/test_waiting.py"),
+    Mutant("look_error_ends_looks", "wake/waiters.py", "                log.warning(\"look.failed\", extra={\"waiters\": len(chosen), \"error\": type(error).__name__})\n                return", "                raise"),
+    Mutant("waiters_all_claim", "wake/waiters.py", "and (waiter.key not in claimers or name[3] < claimers[waiter.key][0])", "and waiter.key not in claimers", "tests/conformance/test_waiting.py"),
+    Mutant("heart_forgets_others", "heart.py", "self._turns.pop(claim_id, None) is not None", "bool(self._turns.clear())", "tests/conformance/test_turn.py"),
+    Mutant("heart_beats_once", "heart.py", "                self._turns[claim_id] = (ref, now + self._every_s)\n                due.append(turn)", "                del self._turns[claim_id]\n                due.append(turn)", "tests/conformance/test_turn.py"),
+    Mutant("heart_takes_busy_for_lost", "heart.py", "                    self._soon(turn.claim.claim_id)", "                    turn.set_lost()", "tests/conformance/test_turn.py"),
+    Mutant("sweep_reclaims_at_first_sight", "sweep.py", "self._gap_s = (2 * limits.beat_ms + 1000) / 1000", "self._gap_s = 0.0", "tests/races/test_set_clock.py"),
+    Mutant("sweep_forgets_sightings", "sweep.py", "{s: self._first_seen.get(s, now) for s in map(_sighting, running)}", "{s: now for s in map(_sighting, running)}"),
+    Mutant("sweep_stops_at_bad_thread", "sweep.py", "            log.exception(\"thread.not_served\", extra={\"op\": name, \"thread_hash\": key_hash(key)[:12]})\n", "            raise\n", "tests/conformance/test_reclaim.py"),
+    Mutant("check_ignores_lease", "turn_core.py", " or time.monotonic() >= self._valid_until", "", "tests/conformance/test_turn.py"),
+    Mutant("fetch_hands_out_twice", "turn_core.py", "after = self.messages[-1].seq if self.messages else self.claim.from_seq", "after = self.claim.from_seq"),
+    Mutant("finish_counts_all_held", "turn_core.py", "sum(seq <= upto for seq in held)", "len(held)"),
+    Mutant("step_key_of_token", "turn_core.py", "c.incarnation, c.from_seq + 1, name)", "c.incarnation, c.token, name)", "tests/conformance/test_turn.py"),
+)
+
+
+def text_faults() -> list[str]:
+    """Mutants whose text is not in its file exactly once, or whose test is no file of the suite."""
+    found = []
+    for mutant in TABLE:
+        times = (ROOT / "chatlock" / mutant.file).read_text().count(mutant.text)
+        if times != 1:
+            found.append(f"{mutant.name}: its text is {times} times in chatlock/{mutant.file}")
+        if not (ROOT / mutant.test.partition("::")[0]).is_file():
+            found.append(f"{mutant.name}: there is no {mutant.test}")
+    return found
+
+
+class Verdict(NamedTuple):
+    """What the test said of a mutant; seeds: how many the simulation needed."""
+
+    red: bool
+    seconds: float
+    seeds: int | None
+    output: str
+
+
+def copied(directory: Path) -> Path:
+    """A copy of the working tree, without what git ignores."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )
+    for name in listed.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            target = directory / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+    return directory
+
+
+def judged(tree: Path, test: str) -> Verdict:
+    """Runs a test on a copy, with the copy's chatlock."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *test.split()]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        ran = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+        )
+        code, output = ran.returncode, ran.stdout + ran.stderr
+    except subprocess.TimeoutExpired:
+        code, output = 1, "it did not end"
+    seed = SEED.search(output)
+    seeds = int(seed[1]) + 1 if seed else None
+    return Verdict(code == 1, time.monotonic() - began, seeds, output)
+
+
+def mutate(tree: Path, mutant: Mutant) -> Verdict:
+    """Applies one mutant to the copy, runs its test, and puts the file back."""
+    path = tree / "chatlock" / mutant.file
+    source = path.read_text()
+    path.write_text(source.replace(mutant.text, mutant.instead))
+    try:
+        return judged(tree, mutant.test)
+    finally:
+        path.write_text(source)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n")[0])
+    parser.add_argument("word", nargs="?", default="", help="only mutants whose name holds it")
+    asked = parser.parse_args()
+    chosen = [mutant for mutant in TABLE if asked.word in mutant.name]
+    if faults := text_faults():
+        print("\n".join(faults))
+        return 1
+    survivors = []
+    with tempfile.TemporaryDirectory(prefix="chatlock-mutants-") as directory:
+        tree = copied(Path(directory))
+        for test in sorted({mutant.test for mutant in chosen}):
+            green = judged(tree, test)
+            if green.red:
+                print(f"{test} is red without any mutant:\n{green.output[-3000:]}")
+                return 1
+            print(f"{'(nothing)':<36} {test} is green in {green.seconds:.0f} s", flush=True)
+        for mutant in chosen:
+            verdict = mutate(tree, mutant)
+            word = "red" if verdict.red else "SURVIVES"
+            after = f" after {verdict.seeds} seeds" if verdict.seeds else ""
+            print(f"{mutant.name:<36} {mutant.file:<18} {word}{after} in {verdict.seconds:.0f} s", flush=True)
+            if not verdict.red:
+                survivors.append(mutant.name)
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are caught")
+    return int(bool(survivors))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
