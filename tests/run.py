@@ -31,7 +31,7 @@ from tests.support.waiting import until
 
 TIMINGS = ROOT / ".pytest_cache" / "file_seconds.json"
 SECONDS_PER_FILE_MAX = scaled(600, 3600)
-SECONDS_PER_TEST_MAX = scaled(60, 1800)
+SECONDS_PER_TEST_MAX = scaled(240, 1800)
 SECONDS_TO_VANISH = 3
 PYTEST_OPTIONS = [
     *("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)),

@@ -26,7 +26,7 @@ README = (ROOT / "README.md").read_text()
 EXAMPLE = re.compile(r"<!-- example: fastapi -->\n```python\n(.*?)```", re.DOTALL)
 INSTALL = re.compile(r"^pip install chatlock ([\w ]+)$", re.MULTILINE)
 SERVING = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
-SECONDS_MAX = 50
+SECONDS_MAX = 240
 
 
 @dataclass(frozen=True)
