@@ -12,8 +12,8 @@ from tests.support import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-# `sleep(0)` only yields; a poll with a deadline says that it is one.
-SLEEP = re.compile(r"\bsleep\((?!0\))(?!.*# bounded poll)")
+# `sleep(0)` only yields, a scheduler's sleep moves a simulated clock; a poll with a deadline says that it is one.
+SLEEP = re.compile(r"(?<!scheduler\.)(?<!def )\bsleep\((?!0[),])(?!.*# bounded poll)")
 SKIP = re.compile(r"\b(skip|skipif|xfail|importorskip)\b\(|\bmark\.(skip|xfail)\b")
 
 
@@ -53,7 +53,13 @@ def test_shortcut_is_reported(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["await asyncio.sleep(0)", "time.sleep(0.01)  # bounded poll", "cursor.skip_locked = True"],
+    [
+        "await asyncio.sleep(0)",
+        "return await asyncio.sleep(0, key)",
+        "scheduler.sleep(3.0)",
+        "time.sleep(0.01)  # bounded poll",
+        "cursor.skip_locked = True",
+    ],
 )
 def test_yield_and_bounded_poll_are_not_reported(line: str, tmp_path: Path) -> None:
     (tmp_path / "test_fine.py").write_text(line)
