@@ -54,4 +54,6 @@ class Settings(BaseSettings):
             raise ValueError("http_url must begin with http:// or https://")
         if self.wake == "redis" and self.redis_url is None:
             raise ValueError("wake=redis needs redis_url")
+        if self.wake == "postgres" and self.pooler is not None:
+            raise ValueError("wake=postgres listens in a session, which pooler=transaction has not: redis or polling")
         return self

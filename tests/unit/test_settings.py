@@ -61,6 +61,7 @@ def test_settings_come_from_the_environment_before_the_file(tmp_path: Path, monk
         ({**INLINE, "dispatch": "http", "http_secret": SECRET}, "http_url"),
         ({**INLINE, "dispatch": "http", "http_url": "file:///etc/passwd", "http_secret": SECRET}, "https://"),
         ({**INLINE, "wake": "redis"}, "redis_url"),
+        ({**INLINE, "wake": "postgres", "pooler": "transaction"}, "session"),
         ({**INLINE, "beat_ms": 4000}, "three beats"),
         ({**INLINE, "lease_ms": 8999}, "three beats"),
         ({**INLINE, "dispatch": "cron"}, "dispatch"),
