@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Client = Callable[..., Chatlock]
     Keep = Callable[[Child], Child]
 
-REQUESTS = 25
+REQUESTS = 10
 
 
 # -- B54 (c) and B55: forks --------------------------------------------------------------------------------------------
