@@ -8,6 +8,7 @@ import click
 
 from chatlock import migrations
 from chatlock.cli.context import Context, with_database
+from chatlock.cli.output import duration
 from chatlock.epoch import bump_epoch
 from chatlock.protocol import Limits
 
@@ -123,6 +124,27 @@ def bump(context: Context, yes: bool, reason: str, actor: str | None) -> None:
         )
     text = f"epoch {bumped.epoch} began; the tokens of {bumped.threads} threads were raised"
     context.show(text, epoch=bumped.epoch, threads=bumped.threads)
+
+
+@db.command()
+@click.option("--older", type=duration, required=True, help="Only what ended so long ago.")
+@click.option("--yes", is_flag=True, help="Required: what is forgotten is gone.")
+@with_database
+def purge(context: Context, older: int, yes: bool) -> None:
+    """Forget payloads, replies and unanswered turns of all tenants; ids and dispositions stay.
+
+    In bounded transactions; if it is cut short, run it again. Space in the file or tables is used
+    anew; to give it back to the disk is the database's VACUUM.
+
+    \b
+    Example:
+      chatlock db purge --url postgresql://app@db/app --older 90d --yes
+    """
+    if not yes:
+        raise click.UsageError("what is forgotten is gone; add --yes to do it")
+    with context.chat() as chat:
+        changed = chat.purge(older_than_ms=older)
+    context.show(f"forgot payloads, replies and turns in {changed} rows", changed=changed)
 
 
 def _show_progress(done: int, of: int) -> None:

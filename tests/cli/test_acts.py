@@ -259,6 +259,15 @@ def test_purge_forgets_old_payloads_of_dead_messages_only(fresh: Scene) -> None:
     assert (purged.exit_code, purged.stdout) == (1, "m1 is not sent again: purged\n")
 
 
+def test_purge_of_the_database_forgets_what_is_old(fresh: Scene) -> None:
+    fresh.answer(fresh.claim(fresh.send("t1", "m1"), "worker-1"), upto=1)
+    fresh.clock.advance(10_000)
+    fresh.answer(fresh.claim(fresh.send("t1", "m2"), "worker-2"), upto=2)
+    assert fresh.json("db", "purge", "--older", "5s", "--yes") == [{"schema_version": 1, "changed": 2}]
+    assert [m["payload"] for m in messages(fresh.database, "t1")] == [None, '"hello"']
+    assert fresh.run("db", "purge", "--older", "5s").exit_code == 2
+
+
 def test_retry_puts_a_failed_intent_back_and_no_other(fresh: Scene) -> None:
     fresh.answer(fresh.claim(fresh.send("t1", "m1"), "worker-1"), upto=1, deliver=True)
     command = ("intents", "retry", "t1", "--turn", "1", *WHY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,11 @@ from click.testing import CliRunner, Result
 import chatlock.transfer
 from chatlock import AlreadyAnswered, Chatlock, ClaimLost, SchemaMismatch
 from chatlock.cli import main
-from tests.conformance.rows import dump, messages, table, thread_row, turns
+from tests.conformance.rows import dispositions, dump, messages, pass_backoff, plain, table, thread_row, turns
+from tests.support.databases import Database, Templates
 
 if TYPE_CHECKING:
-    from tests.support.databases import Database
+    from collections.abc import Iterator
 
 
 def run(database: Database, *arguments: str) -> Result:
@@ -27,10 +29,12 @@ def client(database: Database) -> Chatlock:
     return Chatlock(database.url, tenant="acme", poller=False)
 
 
-@pytest.fixture
-def old(sqlite_database: Database) -> Database:
+@pytest.fixture(scope="module")
+def original(templates: Templates, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with an answered, a dead, a pending, a cancelled message, a session, a parked and a deleted thread."""
-    with client(sqlite_database) as chat:
+    path = tmp_path_factory.mktemp("original") / "chat.db"
+    made = templates.sqlite(path)
+    with client(made) as chat:
 
         @chat.handler()
         def answer(turn: Any) -> Any:
@@ -40,11 +44,9 @@ def old(sqlite_database: Database) -> Database:
             return {"text": "hi \u202e é"}
 
         chat.submit("answered", "hello", message_id="m1")
-        for _ in range(5):
-            chat.submit("poison", "boom", message_id="p1", wait_ms=0)
-            plain = sqlite_database.connect()
-            plain.execute("UPDATE chatlock_threads SET not_before = 0")
-            plain.execute("UPDATE chatlock_due SET due_at = 0")
+        chat.submit("poison", "boom", message_id="p1", wait_ms=0)
+        for _ in range(4):
+            pass_backoff(made)
             chat.sweep_once()
         for message_id in ("m1", "m2"):
             chat.submit("pending", "later", message_id=message_id, agent="other", wait_ms=0)
@@ -53,7 +55,20 @@ def old(sqlite_database: Database) -> Database:
         chat.park("parked", reason="why not")
         chat.submit("deleted", "x", message_id="m1", agent="other", wait_ms=0)
         chat.delete("deleted")
-    return sqlite_database
+    assert dispositions(made, "poison") == ["dead"]
+    plain(made).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    plain(made).close()
+    return path
+
+
+@pytest.fixture
+def old(original: Path, tmp_path: Path) -> Iterator[Database]:
+    """A copy of that store for one test."""
+    path = tmp_path / "old.db"
+    shutil.copyfile(original, path)
+    made = Database("sqlite", f"sqlite:///{path}", lambda: None)
+    yield made
+    made.dispose()
 
 
 def test_everything_is_kept(old: Database, pg_database: Database, tmp_path: Path) -> None:

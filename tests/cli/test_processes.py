@@ -17,7 +17,6 @@ import pytest
 from chatlock import Chatlock
 from chatlock.cli import main
 from chatlock.schema import SCHEMA_VERSION, VERSION_TABLE
-from tests.support import ROOT
 from tests.support.processes import Child
 from tests.support.waiting import blocked_backends, until
 
@@ -90,19 +89,28 @@ def test_every_group_runs(sqlite_database: Database, arguments: list[str]) -> No
     assert "Traceback" not in printed
 
 
-def test_a_reader_that_goes_is_no_fault(sqlite_database: Database, tmp_path: Path) -> None:
+def test_a_reader_that_goes_is_no_fault(sqlite_database: Database) -> None:
     add_threads(sqlite_database, 1_000)
-    script, errors = Path(sys.executable).with_name("chatlock"), tmp_path / "errors"
-    done = subprocess.run(
-        ["bash", "-c", f"{script} threads ls --limit 1000 --json 2>{errors} | head -n 1"],
-        env={**os.environ, "CHATLOCK_URL": sqlite_database.url, "CHATLOCK_TENANT": "acme", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=True,
+    listed = command(
+        "threads", "ls", "--limit", "1000", "--json", CHATLOCK_URL=sqlite_database.url, CHATLOCK_TENANT="acme"
     )
-    assert json.loads(done.stdout)["thread"] == "t0000"
-    assert errors.read_text() == ""
+    reader, writer = os.pipe()
+
+    def into_the_pipe() -> None:
+        os.close(reader)
+        os.dup2(writer, 1)
+        os.close(writer)
+        listed()
+
+    child = Child.fork(into_the_pipe)
+    os.close(writer)
+    try:
+        with open(reader, encoding="utf-8") as lines:
+            assert json.loads(lines.readline())["thread"] == "t0000"
+        code, errors = child.wait(SECONDS), child.text
+    finally:
+        child.dispose()
+    assert (code, errors) == (1, "")
 
 
 def test_ctrl_c_ends_top(database: Database, child: Callable[[Child], Child]) -> None:
