@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -17,11 +18,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 
 from chatlock import AsyncChatlock, Chatlock
 from chatlock.dialects import make_engine
@@ -36,26 +39,28 @@ from tests.support.servers import PostgreSQL
 PAYLOAD = {"text": "hello there, this is a chat message of usual length"}
 QUEUED = 1_000
 WAITING = 1_000
+CALLERS = 4
 
 
 @contextmanager
-def database(kind: str) -> Iterator[str]:
-    """A fresh database of its own, with chatlock's tables."""
+def databases(kind: str) -> Iterator[list[str]]:
+    """Two fresh databases of one server, with chatlock's tables: what burdens one is compared with the other."""
+    names = ("one", "other")
     if kind == "sqlite":
         with tempfile.TemporaryDirectory(prefix="chatlock-bench-") as folder:
-            url = f"sqlite:///{Path(folder) / 'bench.db'}"
-            set_up(url)
-            yield url
+            yield [set_up(f"sqlite:///{Path(folder) / name}.db") for name in names]
     else:
-        with PostgreSQL() as server:
-            set_up(server.url)
-            yield server.url
+        with PostgreSQL() as server, psycopg.connect(server.url.replace("+psycopg", ""), autocommit=True) as connection:
+            for name in names:
+                connection.execute(f"CREATE DATABASE {name}")
+            yield [set_up(server.url.removesuffix("postgres") + name) for name in names]
 
 
-def set_up(url: str) -> None:
+def set_up(url: str) -> str:
     """Creates the tables."""
     with Chatlock(url, tenant="bench", poller=False) as chat:
         chat.setup()
+    return url
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -91,6 +96,21 @@ def rate(work: Any, seconds: float) -> float:
     return count / (time.perf_counter() - start)
 
 
+def crowd(url: str, seconds: float) -> None:
+    """Uncontended turns by several processes at once: what one database carries with its callers on the same cores."""
+    with ProcessPoolExecutor(CALLERS, multiprocessing.get_context("spawn")) as callers:
+        list(callers.map(call, [url] * CALLERS, [0.1] * CALLERS))  # every process has connected
+        rates = callers.map(call, [url] * CALLERS, [seconds] * CALLERS)
+        print(f"crowd: {sum(rates):.0f} turns/s by {CALLERS} processes on this machine", flush=True)
+
+
+def call(url: str, seconds: float) -> float:
+    """Turns a second of one process, on threads of its own."""
+    with Chatlock(url, tenant=uuid.uuid4().hex, poller=False) as chat:
+        chat.handler()(lambda turn: "ok")
+        return rate(lambda number: chat.submit(f"t{number % 500}", PAYLOAD), seconds)
+
+
 def raw_turn(url: str) -> Any:
     """The two hot statements on a bare driver connection."""
     engine = make_engine(url, pool_size=1)
@@ -118,35 +138,41 @@ def raw_turn(url: str) -> Any:
     return turn
 
 
-def hot_thread(url: str, seconds: float) -> None:
-    """Turns on other threads, without and with one thread that has 1,000 messages queued behind a running turn."""
-    with Chatlock(url, tenant="bench", poller=True) as chat:
+def hot_thread(url: str, other_url: str, seconds: float) -> None:
+    """Turns on other threads of a database in which one thread has 1,000 messages queued behind a running turn, in
+    turn with the same in a database without.
+    """
+    with Chatlock(url, tenant="bench") as chat, Chatlock(other_url, tenant="bench") as other:
         entered, gate = threading.Event(), threading.Event()
         chat.handler("held")(lambda turn: entered.set() or (gate.wait() and "held"))
-        chat.handler()(lambda turn: "ok")
-        before = latencies(chat, seconds)
+        for client in (chat, other):
+            client.handler()(lambda turn: "ok")
         holder = threading.Thread(target=lambda: chat.submit("hot", PAYLOAD, agent="held"), daemon=True)
         holder.start()
         entered.wait()
         for _ in range(QUEUED):
             chat.submit("hot", PAYLOAD, agent="held", wait_ms=0)
-        during = latencies(chat, seconds)
+        burdened, free = latencies((chat, other), seconds)
         gate.set()
         holder.join()
     for name, share in (("p50", 0.5), ("p99", 0.99)):
-        ratio = percentile(during, share) / percentile(before, share)
+        ratio = percentile(burdened, share) / percentile(free, share)
         print(
-            f"hot thread: {name} of other threads' turns {ratio:.2f} x with {QUEUED} messages queued on one", flush=True
+            f"hot thread: {name} of other threads' turns {ratio:.2f} x with {QUEUED} messages queued on one "
+            f"({len(free)} pairs)",
+            flush=True,
         )
 
 
-def latencies(chat: Chatlock, seconds: float) -> list[float]:
-    """Seconds per uncontended turn."""
-    found, end, number = [], time.perf_counter() + seconds, 0
+def latencies(chats: tuple[Chatlock, Chatlock], seconds: float) -> tuple[list[float], list[float]]:
+    """Seconds per uncontended turn of two clients that take turns."""
+    found: tuple[list[float], list[float]] = ([], [])
+    end, number = time.perf_counter() + seconds, 0
     while time.perf_counter() < end:
-        start = time.perf_counter()
-        chat.submit(f"cold{number % 100}", PAYLOAD)
-        found.append(time.perf_counter() - start)
+        for chat, times in zip(chats, found, strict=True):
+            start = time.perf_counter()
+            chat.submit(f"cold{number % 100}", PAYLOAD)
+            times.append(time.perf_counter() - start)
         number += 1
     return found
 
@@ -194,10 +220,11 @@ def main() -> None:
     options.add_argument("--db", choices=("sqlite", "postgres"), default="postgres")
     options.add_argument("--seconds", type=float, default=3.0)
     chosen = options.parse_args()
-    with database(chosen.db) as url:
+    with databases(chosen.db) as (url, other_url):
         print(f"{chosen.db}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
         peak(url, chosen.seconds)
-        hot_thread(url, chosen.seconds)
+        crowd(url, chosen.seconds)
+        hot_thread(url, other_url, chosen.seconds)
         asyncio.run(waiting(url, chosen.seconds))
 
 
