@@ -5,7 +5,19 @@ Nothing here is imported by the product, and a client that no schedule or clock 
 
 from __future__ import annotations
 
+from chatlock.testing.checker import check
 from chatlock.testing.clock import DatabaseClock, MonotonicClock
+from chatlock.testing.history import History
 from chatlock.testing.schedule import Played, Schedule, ScheduleFailed, Step, point
 
-__all__ = ["DatabaseClock", "MonotonicClock", "Played", "Schedule", "ScheduleFailed", "Step", "point"]
+__all__ = [
+    "DatabaseClock",
+    "History",
+    "MonotonicClock",
+    "Played",
+    "Schedule",
+    "ScheduleFailed",
+    "Step",
+    "check",
+    "point",
+]

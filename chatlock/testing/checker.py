@@ -139,7 +139,10 @@ class RangesTile(Check):
                     continue
                 incarnation, start, to = turn["incarnation"], turn["from_seq"], turn["to_seq"]
                 if start < highest[key, incarnation]:
-                    yield key, f"turn {turn['token']} resolved from {start + 1}, after one up to {highest[key, incarnation]}"
+                    yield (
+                        key,
+                        f"turn {turn['token']} resolved from {start + 1}, after one up to {highest[key, incarnation]}",
+                    )
                 if to <= start:
                     yield key, f"turn {turn['token']} resolved nothing"
                 highest[key, incarnation] = max(highest[key, incarnation], to)

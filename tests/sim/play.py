@@ -15,7 +15,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from chatlock.testing.checker import check
 from chatlock.testing.history import History
@@ -144,7 +143,9 @@ def _direct(cast: Cast, random: Random) -> None:
             messages = [(f"m{number}{who}{n}", {"kind": _kind(random)}) for n in range(random.choice([1, 2, 3]))]
             ids += [message_id for message_id, _ in messages]
             cast.sending += 1
-            users.append(scheduler.spawn(cast.world, f"user{number}{who}", lambda t=thread, m=messages: cast.user(t, m)))
+            users.append(
+                scheduler.spawn(cast.world, f"user{number}{who}", lambda t=thread, m=messages: cast.user(t, m))
+            )
         acts = random.choice([0, 0, 2, 4])
         if acts:
             scheduler.spawn(cast.world, f"operator{number}", lambda t=thread, i=ids, n=acts: cast.operator(t, i, n))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,9 +13,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from chatlock import Chatlock, ClaimLost, Limits, Outcome, Turn, TurnNotFinished, TurnNotGranted
-from chatlock import dialects
-from chatlock.errors import ChatlockError, StoreUnavailable
+from chatlock import Chatlock, ClaimLost, Limits, Outcome, Turn, TurnNotFinished, TurnNotGranted, dialects
+from chatlock.errors import ChatlockError
 from chatlock.inputs import Key
 from chatlock.testing.history import History
 from tests.sim.fibers import Fiber
@@ -145,7 +145,7 @@ class Cast:
             self.world.scheduler.wait_for(lambda: bool(self.living()), "process")
             site = self.random.choice(self.living())
             if self.likes("twice"):
-                self.call(site, "again", lambda: self.submit(site, thread, message_id, payload, 0))
+                self.call(site, "again", partial(self.submit, site, thread, message_id, payload, 0))
             wait_ms = self.random.choice([0, 400, 4_000, 30_000])
             told = self.wait(self.call(site, "submit", self._way(site, thread, message_id, payload, wait_ms)))
             if type(told).__name__ in until:
@@ -340,10 +340,12 @@ class Cast:
             if self.healed or not self.living():
                 return
             site, message_id = self.random.choice(self.living()), self.random.choice(message_ids)
-            acts_liked = [act for act in ("cancel", "park", "resume", "free", "delete", "redrive", "status") if self.likes(act)]
+            acts_liked = [
+                act for act in ("cancel", "park", "resume", "free", "delete", "redrive", "status") if self.likes(act)
+            ]
             if acts_liked:
                 act = self.random.choice(acts_liked)
-                self.wait(self.call(site, act, lambda: self.operate(site, thread, act, message_id)))
+                self.wait(self.call(site, act, partial(self.operate, site, thread, act, message_id)))
 
     def operate(self, site: Site, thread: str, act: str, message_id: str) -> None:
         key, token = Key(TENANT, thread), self.world.truth.token_of(thread)

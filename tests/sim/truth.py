@@ -11,6 +11,16 @@ SELECT thread_id, status, token, incarnation, last_seq > done_seq, not_before FR
 RESOLVED = """
 SELECT thread_id, incarnation, seq, disposition, turn_token FROM chatlock_messages WHERE disposition <> 'pending'
 """
+NOT_DUE = """
+SELECT t.thread_id FROM chatlock_threads t WHERE t.status = 'idle' AND t.last_seq > t.done_seq
+   AND NOT EXISTS (SELECT 1 FROM chatlock_due d WHERE d.tenant = t.tenant AND d.thread_id = t.thread_id)
+"""
+WRONG_HOLES = """
+SELECT t.thread_id FROM chatlock_threads t WHERE t.status <> 'deleted' AND t.holes <> (
+    SELECT count(*) FROM chatlock_messages m
+     WHERE m.tenant = t.tenant AND m.thread_id = t.thread_id AND m.incarnation = t.incarnation AND m.seq > t.done_seq
+       AND m.disposition <> 'pending')
+"""
 HELD = """
 SELECT incarnation, attempts FROM chatlock_threads WHERE thread_id = ? AND token = ? AND status = 'running'
 """
@@ -59,4 +69,6 @@ class Truth:
             before = self._resolved.setdefault(tuple(place), (disposition, turn))
             if before != (disposition, turn):
                 found.append(f"message {place} was {before} and became {(disposition, turn)}")
+        found += [f"{thread} waits, and is not due" for (thread,) in self._conn.execute(NOT_DUE)]
+        found += [f"{thread} counts its holes wrong" for (thread,) in self._conn.execute(WRONG_HOLES)]
         return found
