@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from chatlock.caller import on_caller
-from chatlock.errors import ChatlockError, ClaimLost, InvalidInput, TurnNotFinished
+from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, TurnNotFinished
 from chatlock.executor import Executor
 from chatlock.handlers import Feeds, Handler, call_handler
 from chatlock.heart import Heart
@@ -281,6 +281,8 @@ class Flows:
                 await core.fail(self.store, error if error is not None else TurnNotFinished())
         except ChatlockError as failed:  # the lease frees what this could not
             log.warning("turn.leave_failed", extra={"claim_id": core.claim.claim_id, "error": type(failed).__name__})
+            if isinstance(failed, Closed):  # the end of the client, which refused this, hands the claim back
+                self.expect(core.claim.key, core.claim.claim_id)
             core.end("left")
         if error is None:
             raise TurnNotFinished
@@ -312,7 +314,11 @@ class Flows:
         finally:
             if request is not None and next_turn is None:
                 self.forget(request.claim_id)
-            await self.store.io.shielded(core.release(self.store))
+            try:
+                await self.store.io.shielded(core.release(self.store))
+            except Closed:  # nobody may hold the turn any more when the end of the client hands claims back
+                self.expect(core.claim.key, core.claim.claim_id)
+                raise
 
     # -- the end -----------------------------------------------------------------------------------------------------
     def close_now(self, drain_s: float) -> None:

@@ -55,7 +55,8 @@ class Place:
             return
         try:
             await self._flows.store.release(self._what.key, self._asked.claim_id)
-        except Closed:  # the end of the client has released it
+        except Closed:  # the end of the client hands it back
+            self._flows.expect(self._what.key, self._asked.claim_id)
             return
         except ChatlockError as error:  # the lease frees it
             fields = {"claim_id": self._asked.claim_id, "error": type(error).__name__}
