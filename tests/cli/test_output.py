@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from chatlock.cli import main, output
+from chatlock.protocol import Cause
+from tests.support import ROOT
 
 if TYPE_CHECKING:
     from tests.cli.scene import Scene
@@ -127,6 +129,21 @@ def test_every_help_has_an_example_that_is_a_command(path: tuple[str, ...]) -> N
             command = command.commands[words.pop(0)]
         options = {name for parameter in command.params for name in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options, line
+
+
+def test_the_page_names_every_command_and_every_cause() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    leaves = {path for path in commands(main) if path and not isinstance(command_at(path), click.Group)}
+    assert {" ".join(path) for path in leaves if f"`chatlock {' '.join(path)}" not in page} == set()
+    assert {cause.value for cause in Cause if f"| {cause.value} |" not in page} == set()
+
+
+def command_at(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = main
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    return command
 
 
 def test_json_lines_stay_ascii(scene: Scene) -> None:
