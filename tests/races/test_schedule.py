@@ -71,7 +71,9 @@ def test_who_waits_behind_a_waiting_actor_is_seen_to_wait(clients: list[Chatlock
         submitting(schedule, clients, A="t1", B="t1", C="t1")
         played = schedule.play("ABCCBA")
     assert played.postponed == ("C", "B")
-    assert [played.value(name).seq for name in "ABC"] == [2, 3, 4]
+    assert played.value("A").seq == 2
+    # of two that wait for the same lock, either may get it first
+    assert {played.value(name).seq for name in "BC"} == {3, 4}
 
 
 def test_coroutine_is_an_actor_too(database: Database) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 POLL_SECONDS = 0.005
 
 
