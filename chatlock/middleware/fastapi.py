@@ -169,6 +169,11 @@ def router(
         except ChatlockError as error:
             return reply(answer_to_error(error))
 
+    _add_routes(api, post, read, events, cancel)
+    return api
+
+
+def _add_routes(api: Any, post: Any, read: Any, events: Any, cancel: Any) -> None:
     message = "/threads/{thread}/messages/{message_id}"
     for function, path, method, statuses in (
         (post, "/threads/{thread}/messages", "POST", (400, 401, 409, 410, 412, 413, 422, 503)),
@@ -178,4 +183,3 @@ def router(
     ):
         function.__annotations__["request"] = fastapi.Request
         api.add_api_route(path, function, methods=[method], responses=responses(*statuses), response_model=None)
-    return api
