@@ -28,7 +28,8 @@ def read_server(conn: Connection) -> Server:
     """What the database is.  It may have no tables, or others than this version needs."""
     product = conn.dialect.name
     journal = str(run(conn, JOURNAL).scalar_one()) if product == "sqlite" else None
-    return Server(product, tuple(conn.dialect.server_version_info or ()), current(conn), journal)
+    version = tuple(int(part) for part in conn.dialect.server_version_info or ())
+    return Server(product, version, current(conn), journal)
 
 
 def backend(conn: Connection) -> int:
