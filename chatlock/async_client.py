@@ -151,8 +151,8 @@ class AsyncChatlock(Client):
         if not isinstance(core, TurnCore):
             raise TurnNotGranted(core)
         shielded = self._flows.store.io.shielded
-        enter_turn(core)
         try:
+            enter_turn(core)
             yield AsyncTurn(core, self._flows.store)
         except BaseException as error:
             await shielded(self._flows.leave_turn(core, error))

@@ -102,19 +102,21 @@ class Chatlock(Client):
         it; leaving without finish fails it and raises TurnNotFinished.  Raises TurnNotGranted where there is no turn.
         """
         what, wait_ms = self._submission(thread, payload, options)
-        core = drive(self._flows.begin(what, wait_ms))
-        if not isinstance(core, TurnCore):
-            raise TurnNotGranted(core)
-        enter_turn(core)
+        kept: list[TurnCore] = []
         try:
+            core = drive(self._flows.begin(what, wait_ms, kept.append))
+            if not isinstance(core, TurnCore):
+                raise TurnNotGranted(core)
+            enter_turn(core)
             yield Turn(core, self._flows.store)
-        except BaseException as error:
-            drive(self._flows.leave_turn(core, error))
-            raise
-        else:
             drive(self._flows.leave_turn(core, None))
+        except BaseException as error:
+            for core in kept:
+                drive(self._flows.leave_turn(core, error))
+            raise
         finally:
-            exit_turn(core)
+            for core in kept:
+                exit_turn(core)
 
     def stream(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> Iterator[Event]:
         """submit() as events: the chunks of an async-generator handler that runs in this process, then the outcome.

@@ -80,7 +80,8 @@ class Flows:
         self.closing = self.hurried = False
         self._expected: dict[str, Key] = {}
         self._live: weakref.WeakValueDictionary[str, TurnCore] = weakref.WeakValueDictionary()
-        self._live_changed = threading.Condition()
+        self._live_lock = threading.RLock()
+        self._live_changed = threading.Condition(self._live_lock)
 
     def after_fork(self) -> None:
         """In a forked child: no turn, waiter or OS thread of the parent is ours."""
@@ -93,7 +94,8 @@ class Flows:
         self.heart.after_fork()
         self.feeds.after_fork()
         self._expected = {}
-        self._live, self._live_changed = weakref.WeakValueDictionary(), threading.Condition()
+        self._live, self._live_lock = weakref.WeakValueDictionary(), threading.RLock()
+        self._live_changed = threading.Condition(self._live_lock)
 
     # -- input -------------------------------------------------------------------------------------------------------
     def key(self, tenant: str | None, thread: str) -> Key:
@@ -146,13 +148,19 @@ class Flows:
             return Answered(message_id=got.message_id, seq=got.seq, reply=got.reply, turn=got.turn)
         return got
 
-    async def begin(self, what: Submission, wait_ms: int | None) -> TurnCore | Outcome:
-        """Stores, and waits for the claim; the caller runs the turn itself."""
+    async def begin(
+        self, what: Submission, wait_ms: int | None, keep: Callable[[TurnCore], object] = lambda core: None
+    ) -> TurnCore | Outcome:
+        """Stores, and waits for the claim; the caller runs the turn itself.
+
+        keep: is given the turn while a Ctrl-C still gives it back, so that there is no moment in which nobody would.
+        """
         place = Place(self, what, wait_ms, claims=True)
         try:
             got = await place.first()
             if isinstance(got, TurnCore):
                 await got.first_fetch(self.store)
+                keep(got)
             return got
         except BaseException:
             await self.store.io.shielded(place.give_back())
@@ -175,19 +183,19 @@ class Flows:
         core = TurnCore(self.store, self.heart, granted, self._ended, self.config.heartbeat)
         core.own_id = own_id
         self.prepare(core)
-        with self._live_changed:
+        with self._live_lock:
             self._expected.pop(core.claim.claim_id, None)
             self._live[core.claim.claim_id] = core
         return core
 
     def expect(self, key: Key, claim_id: str) -> None:
         """A claim that is on its way to become a live turn here: the end of the client releases it too."""
-        with self._live_changed:
+        with self._live_lock:
             self._expected[claim_id] = key
 
     def forget(self, claim_id: str) -> Key | None:
         """The expected claim was not granted, or will not become a turn.  Its key if it was still expected."""
-        with self._live_changed:
+        with self._live_lock:
             self._live_changed.notify_all()
             return self._expected.pop(claim_id, None)
 
@@ -212,7 +220,7 @@ class Flows:
             self._hand_back(claim_id, self.store.over(SyncIo()).release(key, claim_id))
 
     def _ended(self, core: TurnCore) -> None:
-        with self._live_changed:
+        with self._live_lock:
             self._live.pop(core.claim.claim_id, None)
             self._live_changed.notify_all()
         self.on_end(core)
@@ -240,8 +248,8 @@ class Flows:
 
         The handler's own exception is charged, stored and logged, never raised; a cancellation releases and goes on.
         """
-        enter_turn(core)
         try:
+            enter_turn(core)
             await core.first_fetch(self.store)
             if not core.messages:
                 await core.release(self.store)
@@ -326,7 +334,7 @@ class Flows:
         self.closing = True
         self.waiters.close()
         deadline = time.monotonic() + drain_s
-        with self._live_changed:
+        with self._live_lock:
             while self._live or self._expected:
                 left = deadline - time.monotonic()
                 if self.hurried or left <= 0:
@@ -339,7 +347,7 @@ class Flows:
 
     def _hand_all_back(self) -> None:
         """Releases every claim that is or may be ours.  No other operation of this client runs any more."""
-        with self._live_changed:
+        with self._live_lock:
             cores, expected = list(self._live.values()), list(self._expected.items())
         sync, deadline = self.store.over(SyncIo()), time.monotonic() + HAND_BACK_S
         for core in cores:
@@ -360,6 +368,6 @@ class Flows:
 
     def hurry(self) -> None:
         """The end of the client waits for running turns no longer."""
-        with self._live_changed:
+        with self._live_lock:
             self.hurried = True
             self._live_changed.notify_all()

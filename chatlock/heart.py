@@ -50,7 +50,8 @@ class Heart:
         self._reset()
 
     def _reset(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._turns: dict[str, tuple[weakref.ref[Beating], float]] = {}
         self._os_thread: threading.Thread | None = None
         self.closed = False
@@ -62,7 +63,7 @@ class Heart:
 
     def add(self, turn: Beating) -> None:
         """Beats for the turn from now on, if it does not already."""
-        with self._changed:
+        with self._lock:
             if self.closed or turn.claim.claim_id in self._turns:
                 return
             self._turns[turn.claim.claim_id] = (weakref.ref(turn), time.monotonic() + self._every_s)
@@ -74,12 +75,12 @@ class Heart:
 
     def remove(self, claim_id: str) -> bool:
         """The turn ends.  Whether the heart beat for it."""
-        with self._changed:
+        with self._lock:
             return self._turns.pop(claim_id, None) is not None
 
     def close(self) -> None:
         """Beats for no one any more."""
-        with self._changed:
+        with self._lock:
             self.closed = True
             self._turns.clear()
             self._changed.notify_all()
@@ -89,13 +90,13 @@ class Heart:
 
     def live(self) -> list[Beating]:
         """The turns that are open now."""
-        with self._changed:
+        with self._lock:
             turns = [ref() for ref, _ in self._turns.values()]
         return [turn for turn in turns if turn is not None]
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not self.closed and self._turns and (pause := self._pause()) > 0:
                     self._changed.wait(pause)
                 if self.closed or not self._turns:
@@ -120,7 +121,7 @@ class Heart:
         return due
 
     def _soon(self, claim_id: str) -> None:
-        with self._changed:
+        with self._lock:
             if claim_id in self._turns:
                 self._turns[claim_id] = (self._turns[claim_id][0], time.monotonic() + self._every_s * BUSY_SHARE)
 

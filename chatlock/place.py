@@ -12,7 +12,7 @@ from chatlock.inputs import Key, checked_ms
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
 from chatlock.protocol import NotFound, Outcome, Queued, Unknown
-from chatlock.turn_core import TurnCore, keys_in_turn
+from chatlock.turn_core import TurnCore, inside_turn_of
 from chatlock.wake.waiters import Waiter
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Place:
     """
 
     def __init__(self, flows: Flows, what: Submission, wait_ms: int | None, *, claims: bool) -> None:
-        inside = what.key in keys_in_turn.get()  # a turn that waits for its own thread would wait for ever
+        inside = inside_turn_of(what.key)  # a turn that waits for its own thread would wait for ever
         if flows.closing:
             raise Closed
         self._flows, self._what = flows, what

@@ -35,14 +35,15 @@ class Poller:
 
     def after_fork(self) -> None:
         """Not running yet."""
-        self._woken = threading.Condition()
+        self._lock = threading.RLock()
+        self._woken = threading.Condition(self._lock)
         self._nudged = False
         self._os_thread: threading.Thread | None = None
         self.closed = False
 
     def ensure(self) -> None:
         """Starts the OS thread, once."""
-        with self._woken:
+        with self._lock:
             if self._os_thread is None and not self.closed:
                 os_thread = threading.Thread(target=self._run, name="chatlock-poller", daemon=True)
                 os_thread.start()
@@ -50,13 +51,13 @@ class Poller:
 
     def nudge(self) -> None:
         """A hint that a thread may be due now: the next pass starts at once."""
-        with self._woken:
+        with self._lock:
             self._nudged = True
             self._woken.notify_all()
 
     def close(self) -> None:
         """Ends the loop and waits for a pass that is under way."""
-        with self._woken:
+        with self._lock:
             self.closed = True
             self._woken.notify_all()
             os_thread = self._os_thread
@@ -66,7 +67,7 @@ class Poller:
     def _run(self) -> None:
         next_sweep = next_windows = time.monotonic()
         while True:
-            with self._woken:
+            with self._lock:
                 while not self.closed and not self._nudged and (left := next_sweep - time.monotonic()) > 0:
                     self._woken.wait(left)
                 if self.closed:

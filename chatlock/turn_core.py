@@ -7,6 +7,7 @@ import inspect
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,10 +30,10 @@ log = logging.getLogger("chatlock")
 MARK_BYTES_MAX = 64 * 1024
 ERROR_CHARS_MAX = 200
 
-keys_in_turn: contextvars.ContextVar[frozenset[Key]] = contextvars.ContextVar(
-    "chatlock_keys_in_turn", default=frozenset()
+_entered: contextvars.ContextVar[frozenset[weakref.ref[TurnCore]]] = contextvars.ContextVar(
+    "chatlock_entered", default=frozenset()
 )
-"""Threads whose turn the current context runs inside: a submit to one of them never waits."""
+"""The turns that the current context was in; a task that a turn started has a copy, and may outlive it."""
 
 
 class TurnCore:
@@ -277,10 +278,16 @@ class TurnCore:
 
 
 def enter_turn(core: TurnCore) -> None:
-    """The current context runs inside the turn from now on."""
-    keys_in_turn.set(keys_in_turn.get() | {core.claim.key})
+    """The current context runs inside the turn from now on, until the turn ends."""
+    _entered.set(_entered.get() | {weakref.ref(core)})
 
 
 def exit_turn(core: TurnCore) -> None:
     """The current context has left the turn; safe in another context than the one that entered."""
-    keys_in_turn.set(keys_in_turn.get() - {core.claim.key})
+    _entered.set(frozenset(entered for entered in _entered.get() if entered() not in (None, core)))
+
+
+def inside_turn_of(key: Key) -> bool:
+    """Whether the current context runs inside an open turn of the thread: a submit to it never waits."""
+    cores = [entered() for entered in _entered.get()]
+    return any(core is not None and core.ended is None and core.claim.key == key for core in cores)

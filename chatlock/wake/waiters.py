@@ -44,7 +44,8 @@ class Waiters:
         self._reset()
 
     def _reset(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._by_key: dict[Key, set[Waiter]] = defaultdict(set)
         self._named: dict[str, Key] = {}
         self._woken: set[Key] = set()
@@ -59,7 +60,7 @@ class Waiters:
     def subscribe(self, key: Key, signal: Signal, *, claims: bool) -> Waiter:
         """Registers a waiter before its message is stored.  claims: it will run the turn itself when it can."""
         waiter = Waiter(key, signal, claims)
-        with self._changed:
+        with self._lock:
             if self.closed:
                 raise Closed
             self._by_key[key].add(waiter)
@@ -68,7 +69,7 @@ class Waiters:
 
     def arm(self, waiter: Waiter, waited: Waited) -> None:
         """Names the stored message that the waiter waits for; from now on the shared look includes it."""
-        with self._changed:
+        with self._lock:
             waiter.waited, waiter.look = waited, None
             if waiter.missed:  # a wake between its message's commit and now is kept
                 waiter.missed = False
@@ -85,12 +86,12 @@ class Waiters:
 
     def disarm(self, waiter: Waiter) -> None:
         """The waiter has a turn now: it neither looks nor claims until it is armed again."""
-        with self._changed:
+        with self._lock:
             waiter.waited = waiter.look = None
 
     def unsubscribe(self, waiter: Waiter) -> None:
         """Forgets the waiter.  If it was the one that should claim, the next look chooses another."""
-        with self._changed:
+        with self._lock:
             waiters = self._by_key.get(waiter.key)
             if waiters is not None:
                 waiters.discard(waiter)
@@ -104,7 +105,7 @@ class Waiters:
 
     def wake(self, key: Key) -> None:
         """A hint that the thread changed."""
-        with self._changed:
+        with self._lock:
             if key in self._by_key:
                 self._wake(key)
                 self._changed.notify_all()
@@ -116,19 +117,19 @@ class Waiters:
 
     def will_claim(self, key: Key) -> bool:
         """Whether someone here waits to run a turn of this thread."""
-        with self._changed:
+        with self._lock:
             return any(waiter.claims and waiter.waited for waiter in self._by_key.get(key, ()))
 
     def wake_named(self, name: str | None) -> None:
         """A hint from another process, by the key's hash; None: any thread may have changed."""
-        with self._changed:
+        with self._lock:
             for key in list(self._by_key) if name is None else filter(None, [self._named.get(name)]):
                 self._wake(key)
             self._changed.notify_all()
 
     def close(self) -> None:
         """Wakes every waiter to be told that the client is closed."""
-        with self._changed:
+        with self._lock:
             self.closed = True
             for waiters in self._by_key.values():
                 for waiter in waiters:
@@ -143,7 +144,7 @@ class Waiters:
     def _run(self) -> None:
         next_look = time.monotonic() + LOOK_EVERY_S
         while True:
-            with self._changed:
+            with self._lock:
                 while not self.closed and self._by_key and not self._woken and time.monotonic() < next_look:
                     self._changed.wait(max(0.001, next_look - time.monotonic()))
                 if self.closed or not self._by_key:

@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from collections import Counter
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -366,7 +365,7 @@ def test_only_a_turn_that_does_not_know_itself_waits_for_itself(
 ) -> None:
     """B10 and its negative control: a turn that forgets its own thread becomes a waiter of it."""
     if not guarded:
-        monkeypatch.setattr(place, "keys_in_turn", ContextVar("forgotten", default=frozenset()))
+        monkeypatch.setattr(place, "inside_turn_of", lambda key: False)
     chat = client(database)
     waited: list[str] = []
     subscribe = chat._flows.waiters.subscribe
