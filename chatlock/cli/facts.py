@@ -308,19 +308,7 @@ def view_facts(view: ThreadView, *, payloads: bool) -> dict[str, Any]:
     }
 
 
-LOAD_HEADER = (
-    "TENANT",
-    "AGENT",
-    "RUNNING",
-    "STALE",
-    "WAITING",
-    "OLDEST",
-    "TO SEND",
-    "DONE",
-    "NOT DONE",
-    "AVERAGE",
-    "LONGEST",
-)
+LOAD_HEADER = ("TENANT", "AGENT", "RUN", "STALE", "WAIT", "OLDEST", "SEND", "DONE", "OTHER", "MEAN", "LONGEST")
 
 
 def load_line(load: Load, *, all_tenants: bool) -> Line:

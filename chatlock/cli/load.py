@@ -33,6 +33,9 @@ CLEAR = "\x1b[H\x1b[2J"
 def stats(context: Context, since: int) -> None:
     """Count by agent what runs, waits and ended lately; with --all-tenants by tenant too, the busiest first.
 
+    STALE turns are past their lease, OLDEST is the longest that one could have started, SEND are replies
+    not yet sent; of the turns that ended, OTHER are not done; MEAN and LONGEST are of those that are.
+
     \b
     Examples:
       chatlock stats --tenant acme

@@ -31,7 +31,7 @@ from chatlock.cli.facts import (
     why_facts,
     why_text,
 )
-from chatlock.cli.output import duration, echo, visible
+from chatlock.cli.output import duration, echo, shell_quoted, visible
 from chatlock.console import STUCK_MS, Page
 from chatlock.inputs import Key
 from chatlock.protocol import Cancelled, Status
@@ -104,6 +104,8 @@ def ls(
         rows = console.threads(context.scope(), page, status=status, agent=agent)
     lines = [thread_line(row, all_tenants=context.all_tenants) for row in rows]
     context.show_lines(THREAD_HEADER, lines, "no thread matches")
+    if len(rows) == limit and not context.all_tenants:
+        echo(f"there may be more: add --after {shell_quoted(rows[-1].thread_id)}", err=True)
 
 
 @threads.command()

@@ -324,6 +324,15 @@ def test_lists_show_one_tenant_unless_all_are_asked_for(fresh: Scene, command: s
     assert len(both) == 2 * len(own)
 
 
+def test_a_list_that_was_cut_says_how_to_go_on(fresh: Scene) -> None:
+    for thread in ("a", "b c", "d"):
+        fresh.send(thread, "m1")
+    first = fresh.run("threads", "ls", "--limit", "2")
+    assert first.stderr == "there may be more: add --after 'b c'\n"
+    rest = fresh.run("threads", "ls", "--limit", "2", "--after", "b c")
+    assert (rest.stderr, [line.split()[0] for line in rest.stdout.splitlines()[1:]]) == ("", ["d"])
+
+
 def test_the_same_id_of_two_tenants_is_two_messages(fresh: Scene) -> None:
     for tenant in ("acme", "beta"):
         fresh.send("shared", "m1", tenant=tenant)
