@@ -1,4 +1,4 @@
-"""python -m examples.workers [--messages 144] [--seconds 45]
+"""python -m examples.workers [--messages 90] [--seconds 60]
 
 Starts PostgreSQL, Valkey, a poller and two workers, submits real arrivals, kills one worker in the middle of a turn,
 stops another past its lease and resumes it, and judges by the agent's own log.
@@ -152,8 +152,8 @@ def judge(stage: Stage, arrivals: list[Arrival], recovered_s: float) -> int:
 def main() -> int:
     """Starts everything, plays, judges, ends everything."""
     parser = argparse.ArgumentParser(prog="python -m examples.workers", description=__doc__.splitlines()[2])
-    parser.add_argument("--messages", type=int, default=144)
-    parser.add_argument("--seconds", type=float, default=45.0, help="how long the arrivals take")
+    parser.add_argument("--messages", type=int, default=90)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long the arrivals take")
     parser.add_argument("--think", type=float, default=0.3, help="seconds that the agent takes")
     args = parser.parse_args()
     arrivals = sorted(source.replayed(per_log=max(1, args.messages // 9)), key=lambda arrival: arrival.at_s)
