@@ -85,6 +85,8 @@ def turn(chat: AsyncChatlock, *, tenant: Callable[..., str], agent: str = "defau
         key, wait_ms = _asked(request)
         async with chat.turn(thread, payload, message_id=key, tenant=owner, agent=agent, wait_ms=wait_ms) as granted:
             yield granted
+            if await request.is_disconnected():  # its stream was stopped, and no exception tells so
+                await granted.release()
 
     held.__annotations__ = {"request": fastapi.Request, "thread": str, "owner": str}
     return held
