@@ -20,11 +20,12 @@ from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
 from chatlock.inputs import Key, key_hash
+from chatlock.intake import Choice, Intake
 from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
 from chatlock.ops.submit import Submission
 from chatlock.polling import BATCH, Poller
-from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome, PolicyName
+from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome, Overflow, PolicyName
 from chatlock.sweep import Sweep
 from chatlock.turn_core import TurnCore
 from chatlock.wake.channel import Channel
@@ -46,14 +47,22 @@ class SubmitOptions(TypedDict, total=False):
 
     message_id: the caller's own id, on which the message is deduped (default: a new one, in the outcome).  tenant: the
     owner, from trusted code.  agent: whose handler is to run ("default").  policy: what the message does while a turn
-    runs.  wait_ms: how long to wait for the thread (default 30,000; 0 = not at all, None = until there is an outcome);
-    it never cuts off a handler that runs.  recreate: start the next incarnation of a deleted thread.
+    runs.  pending_max: how many messages may wait for a turn, this one included; overflow: what becomes of one more
+    ("reject", "drop_oldest", "drop_newest").  expire_ms: no turn fetches it after waiting longer.  if_idle, if_turn:
+    stored only if no turn runs, or only if the turn with this token does; else Refused.  wait_ms: how long to wait for
+    the thread (default 30,000; 0 = not at all, None = until there is an outcome); it never cuts off a handler that
+    runs.  recreate: start the next incarnation of a deleted thread.
     """
 
     message_id: str | None
     tenant: str | None
     agent: str
     policy: PolicyName | None
+    pending_max: int | None
+    overflow: Overflow | None
+    expire_ms: int | None
+    if_idle: bool
+    if_turn: int | None
     wait_ms: int | None
     recreate: bool
 
@@ -61,15 +70,17 @@ class SubmitOptions(TypedDict, total=False):
 class ClientOptions(TypedDict, total=False):
     """How a client is made.
 
-    tenant: the default owner of threads.  policy: the default for submit ("enqueue").  poller: sweep in this
-    process and run due turns of its handlers (True), at most turns_max at once (16).  pool_size: database
-    connections (5). pooler="transaction": behind a transaction pooler.  heartbeat=False: the lease is the window.
-    limits: times and bounds.
+    tenant: the default owner of threads.  policy: the default for submit ("enqueue"), or a function that chooses it
+    from the payload; pending_max, overflow: likewise.  poller: sweep in this process and run due turns of its handlers
+    (True), at most turns_max at once (16).  pool_size: database connections (5).  pooler="transaction": behind a
+    transaction pooler.  heartbeat=False: the lease is the window.  limits: times and bounds.
     wake: RedisWake or PostgresWake, so that waiters in other processes start at once (None: they look every second).
     """
 
     tenant: str | None
-    policy: PolicyName
+    policy: Choice
+    pending_max: int | None
+    overflow: Overflow
     poller: bool
     turns_max: int
     pool_size: int
@@ -91,16 +102,15 @@ class Client:
         unknown = options.keys() - ClientOptions.__annotations__.keys()
         if unknown:
             raise InvalidInput("bad_option", f"unknown option: {', '.join(sorted(unknown))}")
-        policy, pooler = options.get("policy", "enqueue"), options.get("pooler")
+        pooler = options.get("pooler")
         pool_size, turns_max = options.get("pool_size", 5), options.get("turns_max", 16)
-        if policy not in POLICIES:
-            raise InvalidInput("bad_policy", f"policy must be one of {', '.join(POLICIES)}")
         if pooler not in (None, "transaction"):
             raise InvalidInput("bad_pooler", 'pooler must be None or "transaction"')
         if pool_size < 1 or turns_max < 1:
             raise InvalidInput("bad_size", "pool_size and turns_max must be at least 1")
         limits = options.get("limits") or Limits()
-        config = Config(options.get("tenant"), policy, limits, options.get("heartbeat", True), options.get("wake"))
+        intake = Intake(options.get("policy"), options.get("pending_max"), options.get("overflow"))
+        config = Config(options.get("tenant"), intake, limits, options.get("heartbeat", True), options.get("wake"))
         self._executor = Executor(source, pool_size=pool_size, pooler=pooler)
         self._flows = Flows(io(pool_size), self._executor, config)
         self._sweep = Sweep(self._executor, limits, self._flows.windows)
@@ -125,17 +135,26 @@ class Client:
         if isinstance(io, AsyncIo):
             io.after_fork()
 
-    def handler(self, agent: str = "default") -> Callable[[F], F]:
+    def handler(
+        self,
+        agent: str = "default",
+        *,
+        policy: Choice | None = None,
+        pending_max: int | None = None,
+        overflow: Overflow | None = None,
+    ) -> Callable[[F], F]:
         """Registers handler(turn) -> reply as the code that runs the turns of `agent`, in submit and in the poller.
 
         It may be sync, async, or an async generator whose chunks are streamed.  Its return value is the reply unless it
-        called turn.finish; an exception charges the turn and its messages are retried.
+        called turn.finish; an exception charges the turn and its messages are retried.  policy, pending_max, overflow:
+        the defaults for messages to this agent, before the client's.
         """
+        intake = Intake(policy, pending_max, overflow)
 
         def register(call: F) -> F:
             if agent in self._flows.handlers:
                 raise InvalidInput("handler_exists", f"agent {agent!r} has a handler already")
-            self._flows.handlers[agent] = handler_of(call, agent)
+            self._flows.handlers[agent] = handler_of(call, agent, intake)
             return call
 
         return register
@@ -228,8 +247,11 @@ class Client:
             options.get("message_id"),
             options.get("tenant"),
             options.get("agent", "default"),
-            options.get("policy"),
+            Intake(options.get("policy"), options.get("pending_max"), options.get("overflow")),
             options.get("recreate", False),
+            options.get("expire_ms"),
+            options.get("if_idle", False),
+            options.get("if_turn"),
         )
         return what, options.get("wait_ms", WAIT_MS)
 

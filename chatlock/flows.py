@@ -22,14 +22,15 @@ from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, Turn
 from chatlock.executor import Executor
 from chatlock.handlers import Feeds, Handler, call_handler
 from chatlock.heart import Heart
-from chatlock.inputs import Key, checked_id, checked_key, key_hash, new_id, payload_json
+from chatlock.inputs import Key, checked_id, checked_key, checked_ms, key_hash, new_id, payload_json
+from chatlock.intake import Intake
 from chatlock.io import Io, SyncIo, drive
 from chatlock.ops import inspect
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.submit import Submission, submit_in
 from chatlock.place import Place
-from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome
+from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome
 from chatlock.store import Store
 from chatlock.turn_core import TurnCore, enter_turn, exit_turn
 from chatlock.wake.channel import Channel
@@ -47,7 +48,7 @@ class Config:
     """What a client was made with."""
 
     tenant: str | None
-    policy: str
+    intake: Intake
     limits: Limits
     heartbeat: bool
     wake: Channel | None = None
@@ -109,17 +110,33 @@ class Flows:
         message_id: str | None,
         tenant: str | None,
         agent: str,
-        policy: str | None,
+        intake: Intake,
         recreate: bool,
+        expire_ms: int | None,
+        if_idle: bool,
+        if_turn: int | None,
     ) -> Submission:
         """A checked submission; InvalidInput before anything is written."""
-        key = self.key(tenant, thread)
-        name = policy or self.config.policy
-        if name not in POLICIES:
-            raise InvalidInput("bad_policy", f"policy must be one of {', '.join(POLICIES)}")
+        if if_turn is not None and (if_idle or recreate):
+            raise InvalidInput("bad_precondition", "if_turn excludes if_idle and recreate")
+        key, handler = self.key(tenant, thread), self.handlers.get(checked_id(agent, "agent"))
         text, text_hash = payload_json(payload)
         own_id = new_id() if message_id is None else checked_id(message_id, "message_id")
-        return Submission(key, own_id, text, text_hash, checked_id(agent, "agent"), name, recreate)
+        intake = (intake.before(handler.intake) if handler is not None else intake).before(self.config.intake)
+        return Submission(
+            key,
+            own_id,
+            text,
+            text_hash,
+            agent,
+            intake.policy_for(payload),
+            recreate,
+            expire_ms=None if expire_ms is None else checked_ms(expire_ms, "expire_ms", least=1),
+            if_idle=if_idle,
+            if_turn=None if if_turn is None else checked_ms(if_turn, "if_turn"),
+            pending_max=intake.pending_max,
+            overflow=intake.overflow or "reject",
+        )
 
     # -- submit and wait ---------------------------------------------------------------------------------------------
     async def submit(self, what: Submission, wait_ms: int | None) -> Outcome:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from chatlock.errors import InvalidInput
 from chatlock.inputs import Key, checked_id
+from chatlock.intake import Intake
 from chatlock.io import AsyncIo, Io, SyncIo
 from chatlock.store import Store
 from chatlock.turn import AsyncTurn, Turn
@@ -25,14 +26,15 @@ CHUNKS_MAX = 1000
 
 @dataclass(frozen=True)
 class Handler:
-    """A registered callable: handler(turn) -> reply."""
+    """A registered callable: handler(turn) -> reply, and how the messages of its agent are taken in."""
 
     agent: str
     call: Callable[..., Any]
     kind: Literal["sync", "async", "stream"]
+    intake: Intake
 
 
-def handler_of(call: Callable[..., Any], agent: str) -> Handler:
+def handler_of(call: Callable[..., Any], agent: str, intake: Intake) -> Handler:
     """Classifies a handler: sync, async, or an async generator whose chunks are streamed."""
     checked_id(agent, "agent")
     if not callable(call):
@@ -41,8 +43,8 @@ def handler_of(call: Callable[..., Any], agent: str) -> Handler:
     if inspect.isgeneratorfunction(body):
         raise InvalidInput("bad_handler", "a handler that streams must be an async generator")
     if inspect.isasyncgenfunction(body):
-        return Handler(agent, call, "stream")
-    return Handler(agent, call, "async" if inspect.iscoroutinefunction(body) else "sync")
+        return Handler(agent, call, "stream", intake)
+    return Handler(agent, call, "async" if inspect.iscoroutinefunction(body) else "sync", intake)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ class Place:
                 return Unknown(message_id=self._what.message_id)
             raise
         self._incarnation, self.seq = stored.incarnation, stored.seq or 0
+        if stored.superseding:
+            self._flows.changed(self._what.key, due=False, elsewhere=True)
         if stored.granted is not None:
             return await self._opened(stored.granted)
         self._refused()

@@ -104,6 +104,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_P, Event.SUBMIT, _P, "new message_id: seq = last_seq + 1", "submit"),
     Transition(_D, Event.RECREATE, _I, "asked for: incarnation + 1, token + 1", "submit"),
     Transition(_I, Event.CLAIM, _R, "token is the one read, last_seq > done_seq, may start now", "claim"),
+    Transition(_I, Event.CLAIM, _I, "the same, but every pending message has expired", "claim"),
     Transition(_R, Event.FETCH, _R, _MINE, "fetch"),
     Transition(_R, Event.HEARTBEAT, _R, f"{_MINE}, the window has not passed", "heartbeat"),
     Transition(_R, Event.FENCE, _R, _MINE, "fence"),
@@ -142,17 +143,32 @@ def conformance_cases() -> list[tuple[Status, Event, frozenset[Status]]]:
 
 
 class Policy(NamedTuple):
-    """What a message does when a turn is running or messages are pending; submit applies the row."""
+    """What a message does when a turn is running or messages are pending; submit applies the row.
 
-    store_while_running: bool
+    store: whether it is stored, if_free = only where no turn runs and nothing is pending.  pending: what becomes of the
+    pending messages that no turn has.
+    """
+
+    store: Literal["always", "if_free"]
+    pending: Literal["keep", "supersede"]
     text: str
 
 
 POLICIES: dict[str, Policy] = {
-    "enqueue": Policy(True, "stored behind what is pending; a later turn, or the running one by a fetch, takes it"),
-    "reject": Policy(False, "refused with Busy and not stored while a turn runs or messages are pending"),
+    "enqueue": Policy(
+        "always", "keep", "stored behind what is pending; a later turn, or the running one by a fetch, takes it"
+    ),
+    "reject": Policy("if_free", "keep", "refused with Busy and not stored while a turn runs or messages are pending"),
+    "latest": Policy("always", "supersede", "stored, and supersedes the pending messages that no turn has fetched"),
 }
-PolicyName = Literal["enqueue", "reject"]
+PolicyName = Literal["enqueue", "reject", "latest"]
+
+OVERFLOWS: dict[str, str] = {
+    "reject": 'the new message is Refused("full") and not stored',
+    "drop_oldest": "the oldest pending messages that no turn has are superseded by the new one",
+    "drop_newest": "the new message is stored as superseded",
+}
+Overflow = Literal["reject", "drop_oldest", "drop_newest"]
 
 INVARIANTS: dict[str, str] = {
     "S": "done_seq <= fetched_seq <= last_seq; running <=> claim_id and expires_at are set <=> one running turn",
@@ -209,7 +225,7 @@ class Busy(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Superseded(Outcome):
-    """A newer message took its place."""
+    """A newer message took its place; by: its seq.  None: it was the newest of too many."""
 
     by: int | None = None
 
@@ -221,7 +237,7 @@ class Cancelled(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Expired(Outcome):
-    """Resolved by its own time limit before a turn fetched it."""
+    """Resolved by its own expire_ms before a turn fetched it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The number of the newest revision; `chatlock_meta` holds the database's own and the least client version it
 admits.
 """
@@ -122,6 +122,7 @@ class Message(Base, table=True):
     expire_ms: int | None = big(null=True)
     redrive_of: str | None = string(null=True)
     trace: str | None = string(null=True)
+    superseded_by: int | None = big(null=True)
 
 
 class Turn(Base, table=True):

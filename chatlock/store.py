@@ -102,12 +102,14 @@ class Store:
 
 
 def submit_once(executor: Executor, what: Submission, request: claim.Request | None, limits: Limits) -> Submitted:
-    """S1 (for a thread's first message the row, and S1 again), or the locked submit where S1 stored nothing."""
+    """S1 (for a thread's first message the row, and S1 again), or the locked submit where S1 stored nothing or
+    the message is not plain.
+    """
 
     def s1(cursor: Any) -> Submitted | None:
         return hot.hot_submit(cursor, what, request, limits.backoff_max_ms)
 
-    stored = executor.hot("submit_hot", s1)
+    stored = executor.hot("submit_hot", s1) if what.plain else None
     if stored is None:
         stored = executor.transaction("submit", lambda c: submit_op.submit(c, what, request, limits))
     return stored

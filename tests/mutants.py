@@ -66,8 +66,8 @@ TABLE = (
     Mutant(
         "submit_reject_ignored",
         "ops/submit.py",
-        "not POLICIES[submission.policy].store_while_running:",
-        "not POLICIES['enqueue'].store_while_running:",
+        'POLICIES[what.policy].store == "if_free":',
+        'POLICIES[what.policy].store == "":',
         "tests/conformance/test_submit.py -k sqlite",
     ),
     Mutant(
@@ -129,8 +129,8 @@ TABLE = (
     Mutant(
         "fetch_without_claim",
         "ops/fetch.py",
-        "    row = mine(conn, claim)\n    return take_batch",
-        "    row = lock(conn, claim.key)\n    return take_batch",
+        "    row = mine(conn, claim)\n    row = expire",
+        "    row = lock(conn, claim.key)\n    row = expire",
     ),
     Mutant(
         "fetch_all_after_failure",
@@ -325,24 +325,24 @@ TABLE = (
     Mutant(
         "cancel_of_fetched_message",
         "ops/operate.py",
-        "row.status == Status.RUNNING and known.seq <= max(row.fetched_seq, row.done_seq + 1)",
-        "row.status == Status.ABSENT",
+        "if known.seq <= held_upto(row):",
+        "if row.status == Status.ABSENT:",
     ),
     Mutant(
         "cancel_of_unfetched_head",
-        "ops/operate.py",
-        "known.seq <= max(row.fetched_seq, row.done_seq + 1)",
-        "known.seq <= row.fetched_seq",
+        "ops/resolve.py",
+        "max(row.fetched_seq, row.done_seq + 1) if",
+        "row.fetched_seq if",
     ),
     Mutant(
         "cancel_prefix_moves_in_turn",
-        "ops/operate.py",
+        "ops/resolve.py",
         "    if row.status != Status.RUNNING:\n        done, holes = resolved_prefix",
         "    if row.status != Status.ABSENT:\n        done, holes = resolved_prefix",
     ),
     Mutant(
         "cancel_keeps_attempts",
-        "ops/operate.py",
+        "ops/resolve.py",
         'attempts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.attempts)',
         "attempts=threads.c.attempts",
     ),

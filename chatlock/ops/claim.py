@@ -13,6 +13,7 @@ from chatlock.inputs import Key, from_json
 from chatlock.ops.base import Claim, Incomplete, Message, ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.due import drop_due
 from chatlock.ops.fetch import take_batch
+from chatlock.ops.resolve import expire
 from chatlock.protocol import Limits, Status
 from chatlock.schema import threads, turns
 
@@ -91,14 +92,18 @@ BEFORE = named(
 AGENT = named("claim.agent", select(threads.c.agent).where(of_thread(threads)))
 
 
+def _may_claim(row: ThreadRow, request: Request, seq: int | None) -> bool:
+    if row.status != Status.IDLE or not row.pending or row.starts_at(request.limits.backoff_max_ms) > row.now:
+        return False
+    return not (seq is not None and row.done_seq >= seq)
+
+
 def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None) -> Claim | None:
     """Claims the locked thread.
 
     Guard: idle, something pending, may start now and, for a waiter, done_seq < its seq.  None: not granted.
     """
-    if row.status != Status.IDLE or not row.pending or row.starts_at(request.limits.backoff_max_ms) > row.now:
-        return None
-    if seq is not None and row.done_seq >= seq:
+    if not _may_claim(row, request, seq):
         return None
     granted = run(
         conn,
@@ -148,10 +153,13 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
 def claim_and_fetch(
     conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None
 ) -> Granted | None:
-    """claim_locked, with the first fetch in the same transaction unless something was charged before.
+    """claim_locked over what has not expired, with the first fetch in the same transaction unless something was
+    charged before.
 
     After a charge the fetch is a transaction of its own, because it is then the proof of receipt.
     """
+    if _may_claim(row, request, seq):
+        row = expire(conn, key, row, request.limits.backoff_max_ms)
     claim = claim_locked(conn, key, row, request, seq)
     if claim is None:
         return None

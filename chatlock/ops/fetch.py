@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.inputs import from_json
 from chatlock.ops.base import Claim, Message, ThreadRow, b, mine, named, of_incarnation, of_thread, run
+from chatlock.ops.resolve import expire
 from chatlock.protocol import Limits
 from chatlock.schema import messages, threads, turns
 
@@ -61,11 +62,13 @@ def take_batch(
 
 
 def fetch(conn: Connection, claim: Claim, after: int, limits: Limits) -> tuple[Message, ...]:
-    """Pending messages above `after`, the highest seq the caller holds in memory: safe to repeat.
+    """Pending messages above `after`, the highest seq the caller holds in memory, that have not expired: safe to
+    repeat.
 
     Raises ClaimLost unless the thread is still under this claim.
     """
     row = mine(conn, claim)
+    row = expire(conn, claim.key, row, limits.backoff_max_ms)
     return take_batch(conn, claim, row, after=after, fetched=row.fetched_seq, batch_max=limits.batch_max)
 
 

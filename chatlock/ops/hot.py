@@ -168,7 +168,7 @@ class _Stored:
 def hot_submit(cursor: Any, submission: Submission, request: Request | None, backoff_max_ms: int) -> Submitted | None:
     """S1 on the driver's cursor.  None: not the hot case, no message was written; the locked submit decides."""
     values = submission_values(submission) | {
-        "store": POLICIES[submission.policy].store_while_running,
+        "store": POLICIES[submission.policy].store == "always",
         "may_claim": request is not None,
         "claim_id": request.claim_id if request else None,
         "owner": request.owner if request else None,

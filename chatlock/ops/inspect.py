@@ -62,6 +62,7 @@ OUTCOME = named(
         messages.c.seq,
         messages.c.disposition,
         messages.c.turn_token,
+        messages.c.superseded_by,
         turns.c.reply,
         turns.c.error,
         _position.label("position"),
@@ -129,7 +130,7 @@ def _told(row: Any, message_id: str) -> Outcome:
         case Disposition.DEAD:
             return Dead(message_id=message_id, seq=seq, reason=row.error or "attempts")
         case Disposition.SUPERSEDED:
-            return Superseded(message_id=message_id, seq=seq, by=row.turn_token)
+            return Superseded(message_id=message_id, seq=seq, by=row.superseded_by)
         case Disposition.CANCELLED:
             return Cancelled(message_id=message_id, seq=seq)
         case Disposition.EXPIRED:

@@ -4,45 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import case, select, update
+from sqlalchemy import select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.audit import Act, Receipt, write_audit
-from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thread, resolved_prefix, run
+from chatlock.ops.base import b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.due import drop_due, put_due
 from chatlock.ops.fence import FORGET
 from chatlock.ops.finish import NO_CLAIM
 from chatlock.ops.inspect import outcome_of
 from chatlock.ops.intents import cancel_intents
+from chatlock.ops.resolve import cancel_one, held_upto
 from chatlock.ops.submit import KNOWN
 from chatlock.ops.unanswered import end_unanswered, uncharged
 from chatlock.protocol import Disposition, NotFound, Outcome, Refused, Status, TurnState
 from chatlock.schema import messages, threads, turns
 
-RESOLVE = named(
-    "resolve.message",
-    update(messages)
-    .where(of_incarnation(messages), messages.c.seq == b("seq"), messages.c.disposition == "pending")
-    .values(disposition=b("new_disposition"))
-    .returning(messages.c.seq),
-)
-# a new head starts afresh: counters and backoff belonged to the message that is resolved
-MOVE_PREFIX = named(
-    "resolve.thread",
-    update(threads)
-    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.token == b("token"))
-    .values(
-        done_seq=b("done"),
-        holes=b("new_holes"),
-        fetched_seq=case((threads.c.fetched_seq < b("done"), b("done")), else_=threads.c.fetched_seq),
-        attempts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.attempts),
-        stalls=case((b("done") > threads.c.done_seq, 0), else_=threads.c.stalls),
-        not_before=case((b("done") > threads.c.done_seq, 0), else_=threads.c.not_before),
-    )
-    .returning(threads.c.not_before),
-)
 PARK = named(
     "park.thread",
     update(threads)
@@ -106,27 +85,10 @@ def cancel(conn: Connection, key: Key, message_id: str, backoff_max_ms: int) -> 
     if known is None:
         return NotFound(message_id=message_id)
     if known.disposition == Disposition.PENDING:
-        if row.status == Status.RUNNING and known.seq <= max(row.fetched_seq, row.done_seq + 1):
+        if known.seq <= held_upto(row):
             return Refused(message_id=message_id, seq=known.seq, reason="in_turn", state=row.status)
-        resolve(conn, key, row, known.seq, Disposition.CANCELLED, backoff_max_ms)
+        cancel_one(conn, key, row, known.seq, backoff_max_ms)
     return outcome_of(conn, key, message_id)
-
-
-def resolve(
-    conn: Connection, key: Key, row: ThreadRow, seq: int, disposition: Disposition, backoff_max_ms: int
-) -> None:
-    """Resolves one pending message without a turn, and moves done_seq over the resolved prefix unless a turn runs.
-
-    Guard: the row is locked and the message may be resolved.
-    """
-    run(conn, RESOLVE, key, incarnation=row.incarnation, seq=seq, new_disposition=disposition).one()
-    done, holes = row.done_seq, row.holes + 1
-    if row.status != Status.RUNNING:
-        done, holes = resolved_prefix(conn, key, row, done, holes)
-    run(conn, MOVE_PREFIX, key, incarnation=row.incarnation, token=row.token, done=done, new_holes=holes).one()
-    if row.status == Status.IDLE and row.last_seq > done:
-        moved = done > row.done_seq
-        put_due(conn, key, row, max(row.quiet_until, row.now) if moved else max(row.starts_at(backoff_max_ms), row.now))
 
 
 def park(conn: Connection, key: Key, token: int | None, act: Act) -> Receipt:

@@ -14,6 +14,7 @@ from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thre
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.inspect import outcome_of
+from chatlock.ops.resolve import held_upto, supersede
 from chatlock.protocol import (
     POLICIES,
     TOKENS_PER_EPOCH,
@@ -25,7 +26,9 @@ from chatlock.protocol import (
     Outcome,
     Parked,
     Queued,
+    Refused,
     Status,
+    Superseded,
 )
 from chatlock.schema import messages, meta, threads
 
@@ -43,19 +46,32 @@ class Submission:
     recreate: bool = False
     redrive_of: str | None = None
     trace: str | None = None
+    expire_ms: int | None = None
+    if_idle: bool = False
+    if_turn: int | None = None
+    pending_max: int | None = None
+    overflow: str = "reject"
+
+    @property
+    def plain(self) -> bool:
+        """Whether the hot statement can store it: no precondition, no limit, and pending messages stay as they are."""
+        limited = self.if_idle or (self.expire_ms, self.if_turn, self.pending_max) != (None, None, None)
+        return not limited and POLICIES[self.policy].pending == "keep"
 
 
 @dataclass(frozen=True)
 class Submitted:
     """What the commit said: the outcome so far and, if the claim was won, the turn's first messages.
 
-    `incarnation` and `seq` name the stored message; seq is None where nothing is stored.
+    `incarnation` and `seq` name the stored message; seq is None where nothing is stored.  superseding: other messages
+    were resolved.
     """
 
     outcome: Outcome
     incarnation: int = 0
     seq: int | None = None
     granted: Granted | None = None
+    superseding: bool = False
 
 
 # a thread whose row a failover lost begins above every token that it can have given out
@@ -113,7 +129,16 @@ STORE = named(
         received_at=wall_ms(),
         redrive_of=b("redrive_of"),
         trace=b("trace"),
+        expire_ms=b("expire_ms"),
     ),
+)
+TOO_OLD = named(
+    "submit.too_old",
+    select(messages.c.seq)
+    .where(of_incarnation(messages), messages.c.seq > b("above"), messages.c.disposition == "pending")
+    .order_by(messages.c.seq.desc())
+    .limit(1)
+    .offset(b("newer")),
 )
 ADVANCE_LAST = named(
     "thread.advance_last",
@@ -160,6 +185,7 @@ def _store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRo
         policy=submission.policy,
         redrive_of=submission.redrive_of,
         trace=submission.trace,
+        expire_ms=submission.expire_ms,
     )
     moved = run(conn, ADVANCE_LAST, submission.key, incarnation=row.incarnation, seq=seq, agent=submission.agent).all()
     if len(moved) != 1:
@@ -174,13 +200,59 @@ def queued_or_parked(message_id: str, seq: int, row: ThreadRow) -> Outcome:
     return Queued(message_id=message_id, seq=seq, position=seq - 1 - row.done_seq - row.holes)
 
 
+def _refusal(what: Submission, row: ThreadRow, too_old: int | None) -> Outcome | None:
+    """What a new message is told that is not stored; None: it is."""
+    running = row.status == Status.RUNNING
+    reason = None
+    if what.if_idle and row.status != Status.IDLE:
+        reason = "not_idle"
+    elif what.if_turn is not None and not running:
+        reason = "not_running"
+    elif what.if_turn is not None and what.if_turn != row.token:
+        reason = "other_turn"
+    elif (running or row.pending) and POLICIES[what.policy].store == "if_free":
+        since = max(0, row.now - row.claimed_at) if running and row.claimed_at is not None else None
+        return Busy(message_id=what.message_id, holder=row.owner, since_ms=since)
+    elif too_old is not None and what.overflow == "reject":
+        reason = "full"
+    return None if reason is None else Refused(message_id=what.message_id, reason=reason, state=row.status)
+
+
+def _too_old(conn: Connection, what: Submission, row: ThreadRow) -> int | None:
+    """The newest of the pending messages that would be too many with the new one; None: there is room."""
+    if what.pending_max is None or POLICIES[what.policy].pending == "supersede":
+        return None
+    bound = {"incarnation": row.incarnation, "above": held_upto(row), "newer": what.pending_max - 1}
+    seq: int | None = run(conn, TOO_OLD, what.key, **bound).scalar_one_or_none()
+    return seq
+
+
+def _take_in(conn: Connection, what: Submission, row: ThreadRow, too_old: int | None, limits: Limits) -> ThreadRow:
+    """Stores the new message, and supersedes the pending ones that its policy or the limit says, or itself."""
+    above = held_upto(row)
+    row = _store(conn, what, row)
+    seq = row.last_seq
+    by: int | None = seq
+    if POLICIES[what.policy].pending == "supersede":
+        upto = seq - 1
+    elif too_old is None:
+        return row
+    elif what.overflow == "drop_oldest":
+        upto = too_old
+    else:
+        above, upto, by = seq - 1, seq, None
+    return supersede(conn, what.key, row, above=above, upto=upto, by=by, backoff_max_ms=limits.backoff_max_ms)
+
+
 def submit(conn: Connection, submission: Submission, request: Request | None, limits: Limits) -> Submitted:
     """Stores the message and, with a request, tries to claim.
 
-    Guard: the thread's lock; a known message_id gets its present state and no new seq.  Safe to repeat: the claim_id
-    adopts what an attempt with a lost acknowledgement won.
+    Guard: the thread's lock; a known message_id gets its present state and no new seq, whatever its preconditions.
+    Safe to repeat: the claim_id adopts what an attempt with a lost acknowledgement won.
     """
-    key, message_id = submission.key, submission.message_id
+    key, message_id, superseding = submission.key, submission.message_id, False
+    if submission.if_turn is not None and lock(conn, key) is None:
+        return Submitted(Refused(message_id=message_id, reason="not_running", state=Status.ABSENT))
     row = lock_or_init(conn, submission)
     if row.status == Status.DELETED:
         return Submitted(Gone(message_id=message_id))
@@ -192,18 +264,22 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
             return Submitted(outcome_of(conn, key, message_id), row.incarnation, known.seq)
         seq = int(known.seq)
     else:
-        if (row.status == Status.RUNNING or row.pending) and not POLICIES[submission.policy].store_while_running:
-            since = None if row.claimed_at is None or row.status != Status.RUNNING else max(0, row.now - row.claimed_at)
-            return Submitted(Busy(message_id=message_id, holder=row.owner, since_ms=since))
-        row = _store(conn, submission, row)
+        too_old = _too_old(conn, submission, row)
+        refused = _refusal(submission, row, too_old)
+        if refused is not None:
+            return Submitted(refused)
+        before, row = row, _take_in(conn, submission, row, too_old, limits)
         seq = row.last_seq
+        if too_old is not None and submission.overflow == "drop_newest":
+            return Submitted(Superseded(message_id=message_id, seq=seq), row.incarnation, seq)
+        superseding = (row.done_seq, row.holes) != (before.done_seq, before.holes)
     granted = None
     if request is not None:
         granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
     if granted is None and row.status == Status.IDLE:
         put_due(conn, key, row, max(row.starts_at(limits.backoff_max_ms), row.now))
     told = queued_or_parked(message_id, seq, row) if known is None else outcome_of(conn, key, message_id)
-    return Submitted(told, row.incarnation, seq, granted)
+    return Submitted(told, row.incarnation, seq, granted, superseding)
 
 
 def submit_in(conn: Connection, submission: Submission, limits: Limits) -> Submitted:

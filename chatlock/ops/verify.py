@@ -159,6 +159,17 @@ CHECKS: dict[str, Check] = {
             )
         ),
     ),
+    "R.superseded_by": _check(
+        "what took a superseded message's place is a later message of its thread",
+        "superseded_by",
+        messages,
+        messages.c.superseded_by.is_not(None),
+        or_(
+            messages.c.disposition != "superseded",
+            messages.c.superseded_by <= messages.c.seq,
+            exists().where(_living(messages), messages.c.superseded_by > threads.c.last_seq),
+        ),
+    ),
     "R.empty_turn": _check(
         "a done turn answered at least one message",
         "empty_turn",

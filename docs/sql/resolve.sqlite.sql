@@ -1,10 +1,52 @@
--- resolve.message
+-- resolve.cancel
 UPDATE chatlock_messages
-SET disposition=:b_new_disposition
+SET disposition='cancelled'
 WHERE chatlock_messages.tenant = :b_tenant
 AND chatlock_messages.thread_id = :b_thread
 AND chatlock_messages.incarnation = :b_incarnation
 AND chatlock_messages.seq = :b_seq
+AND chatlock_messages.disposition = 'pending'
+RETURNING seq;
+
+-- resolve.expire
+UPDATE chatlock_messages
+SET disposition='expired'
+WHERE chatlock_messages.tenant = :b_tenant
+AND chatlock_messages.thread_id = :b_thread
+AND chatlock_messages.incarnation = :b_incarnation
+AND chatlock_messages.seq > :b_above
+AND chatlock_messages.expire_ms < :b_now - max(chatlock_messages.received_at, :b_last_end)
+AND chatlock_messages.disposition = 'pending'
+RETURNING seq;
+
+-- resolve.last_end
+SELECT chatlock_turns.ended_at
+FROM chatlock_turns
+WHERE chatlock_turns.tenant = :b_tenant
+AND chatlock_turns.thread_id = :b_thread
+AND chatlock_turns.incarnation = :b_incarnation
+AND chatlock_turns.ended_at IS NOT NULL ORDER BY chatlock_turns.token DESC
+ LIMIT 1 OFFSET 0;
+
+-- resolve.overdue
+SELECT chatlock_messages.seq
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = :b_tenant
+AND chatlock_messages.thread_id = :b_thread
+AND chatlock_messages.incarnation = :b_incarnation
+AND chatlock_messages.seq > :b_above
+AND chatlock_messages.disposition = 'pending'
+AND chatlock_messages.expire_ms < :b_now - chatlock_messages.received_at ORDER BY chatlock_messages.seq
+ LIMIT 1 OFFSET 0;
+
+-- resolve.supersede
+UPDATE chatlock_messages
+SET disposition='superseded', superseded_by=:b_by
+WHERE chatlock_messages.tenant = :b_tenant
+AND chatlock_messages.thread_id = :b_thread
+AND chatlock_messages.incarnation = :b_incarnation
+AND chatlock_messages.seq > :b_above
+AND chatlock_messages.seq <= :b_upto
 AND chatlock_messages.disposition = 'pending'
 RETURNING seq;
 
@@ -15,4 +57,4 @@ WHERE chatlock_threads.tenant = :b_tenant
 AND chatlock_threads.thread_id = :b_thread
 AND chatlock_threads.incarnation = :b_incarnation
 AND chatlock_threads.token = :b_token
-RETURNING not_before;
+RETURNING done_seq, holes, fetched_seq, attempts, stalls, not_before;

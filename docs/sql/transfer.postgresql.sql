@@ -57,7 +57,7 @@ SELECT chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.inc
 FROM chatlock_intents ORDER BY chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.incarnation, chatlock_intents.token, chatlock_intents.name;
 
 -- transfer.read_messages
-SELECT chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.payload, chatlock_messages.payload_hash, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.expire_ms, chatlock_messages.redrive_of, chatlock_messages.trace
+SELECT chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.payload, chatlock_messages.payload_hash, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.expire_ms, chatlock_messages.redrive_of, chatlock_messages.trace, chatlock_messages.superseded_by
 FROM chatlock_messages ORDER BY chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq;
 
 -- transfer.read_meta
@@ -107,8 +107,8 @@ INSERT INTO chatlock_intents (tenant, thread_id, incarnation, token, name, agent
 VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_incarnation::BIGINT, :b_token::BIGINT, :b_name::VARCHAR, :b_agent::VARCHAR, :b_step_key::VARCHAR, :b_payload::VARCHAR, :b_state::VARCHAR, :b_attempts::INTEGER, :b_lease_token::BIGINT, :b_leased_until::BIGINT, :b_not_before::BIGINT, :b_expires_at::BIGINT, :b_created_at::BIGINT, :b_ended_at::BIGINT, :b_error::VARCHAR);
 
 -- transfer.write_messages
-INSERT INTO chatlock_messages (tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, disposition, turn_token, policy, received_at, expire_ms, redrive_of, trace)
-VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_incarnation::BIGINT, :b_seq::BIGINT, :b_message_id::VARCHAR, :b_payload::VARCHAR, :b_payload_hash::VARCHAR, :b_disposition::VARCHAR, :b_turn_token::BIGINT, :b_policy::VARCHAR, :b_received_at::BIGINT, :b_expire_ms::BIGINT, :b_redrive_of::VARCHAR, :b_trace::VARCHAR);
+INSERT INTO chatlock_messages (tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, disposition, turn_token, policy, received_at, expire_ms, redrive_of, trace, superseded_by)
+VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_incarnation::BIGINT, :b_seq::BIGINT, :b_message_id::VARCHAR, :b_payload::VARCHAR, :b_payload_hash::VARCHAR, :b_disposition::VARCHAR, :b_turn_token::BIGINT, :b_policy::VARCHAR, :b_received_at::BIGINT, :b_expire_ms::BIGINT, :b_redrive_of::VARCHAR, :b_trace::VARCHAR, :b_superseded_by::BIGINT);
 
 -- transfer.write_meta
 INSERT INTO chatlock_meta (name, value)

@@ -54,7 +54,7 @@ SELECT chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.inc
 FROM chatlock_intents ORDER BY chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.incarnation, chatlock_intents.token, chatlock_intents.name;
 
 -- transfer.read_messages
-SELECT chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.payload, chatlock_messages.payload_hash, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.expire_ms, chatlock_messages.redrive_of, chatlock_messages.trace
+SELECT chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.payload, chatlock_messages.payload_hash, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.policy, chatlock_messages.received_at, chatlock_messages.expire_ms, chatlock_messages.redrive_of, chatlock_messages.trace, chatlock_messages.superseded_by
 FROM chatlock_messages ORDER BY chatlock_messages.tenant, chatlock_messages.thread_id, chatlock_messages.incarnation, chatlock_messages.seq;
 
 -- transfer.read_meta
@@ -103,8 +103,8 @@ INSERT INTO chatlock_intents (tenant, thread_id, incarnation, token, name, agent
 VALUES (:b_tenant, :b_thread_id, :b_incarnation, :b_token, :b_name, :b_agent, :b_step_key, :b_payload, :b_state, :b_attempts, :b_lease_token, :b_leased_until, :b_not_before, :b_expires_at, :b_created_at, :b_ended_at, :b_error);
 
 -- transfer.write_messages
-INSERT INTO chatlock_messages (tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, disposition, turn_token, policy, received_at, expire_ms, redrive_of, trace)
-VALUES (:b_tenant, :b_thread_id, :b_incarnation, :b_seq, :b_message_id, :b_payload, :b_payload_hash, :b_disposition, :b_turn_token, :b_policy, :b_received_at, :b_expire_ms, :b_redrive_of, :b_trace);
+INSERT INTO chatlock_messages (tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, disposition, turn_token, policy, received_at, expire_ms, redrive_of, trace, superseded_by)
+VALUES (:b_tenant, :b_thread_id, :b_incarnation, :b_seq, :b_message_id, :b_payload, :b_payload_hash, :b_disposition, :b_turn_token, :b_policy, :b_received_at, :b_expire_ms, :b_redrive_of, :b_trace, :b_superseded_by);
 
 -- transfer.write_meta
 INSERT INTO chatlock_meta (name, value)

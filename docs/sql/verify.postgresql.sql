@@ -352,6 +352,41 @@ AND chatlock_messages.thread_id = chatlock_threads.thread_id
 AND chatlock_messages.incarnation = chatlock_threads.incarnation) != chatlock_threads.last_seq
  LIMIT 20;
 
+-- verify.superseded_by
+SELECT chatlock_messages.tenant, chatlock_messages.thread_id
+FROM chatlock_messages
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_messages.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_messages.superseded_by IS NOT NULL
+AND (chatlock_messages.disposition != 'superseded' OR chatlock_messages.superseded_by <= chatlock_messages.seq OR (EXISTS (SELECT *
+FROM chatlock_threads
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.superseded_by > chatlock_threads.last_seq)))
+ LIMIT 20;
+
+-- verify.superseded_by_recent
+SELECT chatlock_messages.tenant, chatlock_messages.thread_id
+FROM chatlock_messages
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_messages.tenant = CAST(:b_tenant AS TEXT))
+AND (chatlock_messages.tenant, chatlock_messages.thread_id) IN (SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.ended_at >= (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_since::BIGINT UNION SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.state = 'running' UNION SELECT recent_due.tenant, recent_due.thread_id
+FROM chatlock_due AS recent_due
+WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_messages.superseded_by IS NOT NULL
+AND (chatlock_messages.disposition != 'superseded' OR chatlock_messages.superseded_by <= chatlock_messages.seq OR (EXISTS (SELECT *
+FROM chatlock_threads
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.superseded_by > chatlock_threads.last_seq)))
+ LIMIT 20;
+
 -- verify.token_above
 SELECT chatlock_turns.tenant, chatlock_turns.thread_id
 FROM chatlock_turns

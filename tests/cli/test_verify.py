@@ -18,6 +18,7 @@ BREAKS = {
     "R.pending_below": f"UPDATE {MESSAGES} SET disposition = 'pending', turn_token = NULL"
     " WHERE thread_id = 'answered' AND seq = 1",
     "R.answered": f"UPDATE {MESSAGES} SET turn_token = 2 WHERE thread_id = 'answered' AND seq = 1",
+    "R.superseded_by": f"UPDATE {MESSAGES} SET superseded_by = 2 WHERE thread_id = 'answered' AND seq = 1",
     "R.empty_turn": f"UPDATE {MESSAGES} SET disposition = 'cancelled', turn_token = NULL"
     " WHERE thread_id = 'answered' AND seq = 1",
     "R.each_seq_once": f"DELETE FROM {MESSAGES} WHERE thread_id = 'answered' AND seq = 1",

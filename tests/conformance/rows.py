@@ -74,6 +74,12 @@ def pass_lease(database: Database) -> None:
     execute(database, "UPDATE chatlock_threads SET expires_at = 1 WHERE status = 'running'")
 
 
+def expire_all(database: Database) -> None:
+    """Every message has waited for longer than it may."""
+    execute(database, "UPDATE chatlock_messages SET expire_ms = 1, received_at = 1")
+    execute(database, "UPDATE chatlock_turns SET ended_at = 1 WHERE ended_at IS NOT NULL")
+
+
 def pass_window(database: Database) -> None:
     """Every running turn beat on until its window passed."""
     execute(

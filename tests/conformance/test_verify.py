@@ -37,6 +37,7 @@ CORRUPTIONS: dict[str, list[str]] = {
         f"UPDATE chatlock_messages SET disposition = 'pending', turn_token = NULL WHERE {ANSWERED} AND seq = 1"
     ],
     "R.answered": [f"UPDATE chatlock_messages SET turn_token = 2 WHERE {ANSWERED} AND seq = 1"],
+    "R.superseded_by": [f"UPDATE chatlock_messages SET superseded_by = 9 WHERE {ANSWERED} AND seq = 1"],
     "R.empty_turn": [
         f"UPDATE chatlock_messages SET disposition = 'cancelled', turn_token = NULL WHERE {ANSWERED} AND seq <= 2"
     ],

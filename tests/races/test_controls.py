@@ -18,7 +18,7 @@ import pytest
 from chatlock.executor import Executor
 from chatlock.flows import Flows
 from chatlock.heart import Heart
-from chatlock.ops import claim, due, epoch, fetch, finish, inspect, operate, submit, unanswered
+from chatlock.ops import claim, due, epoch, fetch, finish, inspect, operate, resolve, submit, unanswered
 from chatlock.place import Place
 from chatlock.protocol import charge, received, starts_at
 from chatlock.testing import point
@@ -141,7 +141,7 @@ def finish_implicit_upto(weak: Weakening) -> None:
 
 @variant(recovery.test_waiter_whose_message_was_answered_gets_no_turn)
 def check_then_claim(weak: Weakening) -> None:
-    weak.source(claim.claim_locked, ("row.done_seq >= seq", "False"))
+    weak.source(claim._may_claim, ("row.done_seq >= seq", "False"))
 
 
 @variant(listed("hand-off then submit then poller"))
@@ -277,7 +277,12 @@ def oldest_not_taken_alone_by(weak: Weakening) -> None:
 # -- resolved messages --
 @variant(listed("claim during a cancel of the head"))
 def mid_done_not_advanced(weak: Weakening) -> None:
-    weak.source(operate.resolve, ("if row.status != Status.RUNNING:", "if False:"))
+    weak.source(resolve._settle, ("if row.status != Status.RUNNING:", "if False:"))
+
+
+@variant(recovery.test_latest_leaves_what_the_running_turn_holds)
+def latest_supersedes_fetched(weak: Weakening) -> None:
+    weak.source(submit._take_in, ("above = held_upto(row)", "above = row.done_seq"))
 
 
 @variant(pair("finish_hot", "cancel"))
@@ -287,7 +292,7 @@ def mid_finish_no_skip(weak: Weakening) -> None:
 
 @variant(listed("cancel during a fetch"))
 def mid_cancel_of_fetched(weak: Weakening) -> None:
-    weak.source(operate.cancel, ("known.seq <= max(row.fetched_seq, row.done_seq + 1)", "False"))
+    weak.source(operate.cancel, ("known.seq <= held_upto(row)", "False"))
 
 
 @variant(recovery.test_cancel_of_the_head_gives_its_successor_a_fresh_start)
@@ -299,7 +304,7 @@ def mid_attempts_kept(weak: Weakening) -> None:
 
 @variant(listed("cancel of the head before its fetch"))
 def head_cancelled_before_fetch(weak: Weakening) -> None:
-    weak.source(operate.cancel, ("max(row.fetched_seq, row.done_seq + 1)", "row.fetched_seq"))
+    weak.source(resolve.held_upto, ("max(row.fetched_seq, row.done_seq + 1)", "row.fetched_seq"))
 
 
 @variant(recovery.test_dead_head_takes_resolved_successors_along)
@@ -543,6 +548,6 @@ def test_weakened_product_goes_red(
 
 
 def test_model_table_names_the_tests_that_catch_its_variants() -> None:
-    core = {row.variant: row.caught_by for row in TABLE if row.applies == Feature.CORE}
+    core = {row.variant: row.caught_by for row in TABLE if row.applies in (Feature.CORE, Feature.LATEST)}
     assert core.keys() == VARIANTS.keys()
     assert [name for name, control in VARIANTS.items() if control.node_id() not in core[name]] == []

@@ -55,6 +55,7 @@ class Guarded(NamedTuple):
     scene: str
     values: Values
     wrongs: tuple[Wrong, ...]
+    first: str = ""
 
 
 def claim_of(t: Any) -> dict[str, Any]:
@@ -175,14 +176,37 @@ GUARDED = [
         (OF_LIFE, Wrong("last_seq = ", lambda t: {"seq": t.last_seq + 2})),
     ),
     Guarded(
-        "resolve.message",
+        "resolve.cancel",
         "more",
-        lambda t: {"incarnation": t.incarnation, "seq": t.last_seq, "new_disposition": "cancelled"},
+        lambda t: {"incarnation": t.incarnation, "seq": t.last_seq},
         (
             OF_LIFE,
             Wrong("seq = ", lambda t: {"seq": t.last_seq + 1}),
             Wrong("disposition = ", lambda t: {"seq": t.done_seq}),
         ),
+    ),
+    Guarded(
+        "resolve.supersede",
+        "more",
+        lambda t: {"incarnation": t.incarnation, "above": t.fetched_seq, "upto": t.last_seq, "by": t.last_seq + 1},
+        (
+            OF_LIFE,
+            Wrong("seq > ", lambda t: {"above": t.last_seq}),
+            Wrong("seq <= ", lambda t: {"upto": t.fetched_seq}),
+            Wrong("disposition = ", lambda t: {"above": 0, "upto": t.done_seq}),
+        ),
+    ),
+    Guarded(
+        "resolve.expire",
+        "more",
+        lambda t: {"incarnation": t.incarnation, "above": t.fetched_seq, "now": FAR_OFF, "last_end": 0},
+        (
+            OF_LIFE,
+            Wrong("seq > ", lambda t: {"above": t.last_seq}),
+            Wrong("expire_ms < ", lambda t: {"last_end": FAR_OFF}),
+            Wrong("disposition = ", first="UPDATE chatlock_messages SET disposition = 'cancelled', expire_ms = 1"),
+        ),
+        first="UPDATE chatlock_messages SET expire_ms = 1",
     ),
     Guarded("resolve.thread", "pending", lambda t: claim_of(t) | {"done": t.done_seq, "new_holes": 0}, OF_CLAIM),
     Guarded("park.thread", "pending", lambda t: {}, (Wrong("status = ", scene="parked"),)),
@@ -256,12 +280,13 @@ def outcome(
     wrong: Wrong = RIGHT,
     isolation: str = "READ COMMITTED",
     read: Callable[[Any, str], str] = touched,
+    first: str = "",
 ) -> str:
     """Runs a statement on a fresh thread in the scene, and says what came of it; an error by its SQLSTATE."""
     tenant = f"guard-{next(NEXT)}"
     arena.build(wrong.scene or scene, tenant, ["t"])
-    if wrong.first:
-        arena.rows(f"{wrong.first}{OF_THREAD} RETURNING 1", tenant, "t")
+    if wrong.first or first:
+        arena.rows(f"{wrong.first or first}{OF_THREAD} RETURNING 1", tenant, "t")
     row = row_of(arena, tenant)
     bound = {"tenant": tenant, "thread": "t"} | values(row) | wrong.changed(row)
     arena.connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
@@ -275,7 +300,8 @@ def outcome(
 
 @pytest.mark.parametrize("guarded", GUARDED, ids=lambda guarded: guarded.statement)
 def test_statement_writes_in_its_scene(guarded: Guarded, pg_arena: Arena) -> None:
-    assert outcome(pg_arena, text_of(guarded.statement), guarded.scene, guarded.values) == WRITTEN
+    first = guarded.first
+    assert outcome(pg_arena, text_of(guarded.statement), guarded.scene, guarded.values, first=first) == WRITTEN
 
 
 @pytest.mark.parametrize(
@@ -288,9 +314,9 @@ def test_statement_writes_in_its_scene(guarded: Guarded, pg_arena: Arena) -> Non
 )
 def test_predicate_alone_refuses(guarded: Guarded, wrong: Wrong, pg_arena: Arena) -> None:
     sql = text_of(guarded.statement)
-    assert outcome(pg_arena, sql, guarded.scene, guarded.values, wrong) == REFUSED
+    assert outcome(pg_arena, sql, guarded.scene, guarded.values, wrong, first=guarded.first) == REFUSED
     without = weakened(sql, wrong.predicate)
-    assert outcome(pg_arena, without, guarded.scene, guarded.values, wrong) == WRITTEN
+    assert outcome(pg_arena, without, guarded.scene, guarded.values, wrong, first=guarded.first) == WRITTEN
 
 
 def unguarded(guarded: list[Guarded]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chatlock import AlreadyAnswered, Cancelled, Dead, Queued
+from chatlock import AlreadyAnswered, Cancelled, Dead, Queued, Superseded
 from chatlock.epoch import bump_epoch
 from chatlock.ops import claim, fetch, inspect, operate, unanswered
 from chatlock.ops.heartbeat import Beat, heartbeat
@@ -155,6 +155,18 @@ def test_dead_head_takes_resolved_successors_along(arena: Arena) -> None:
     assert isinstance(life.outcome("m1"), Dead)
     life.verified()
     assert names(life.claim().messages) == ["m3"]
+
+
+def test_latest_leaves_what_the_running_turn_holds(arena: Arena) -> None:
+    life = Life(arena, "more")
+    what = replace(submission(life.key, "m3"), policy="latest")
+    assert submit_once(arena.home, what, None, LIMITS).superseding
+    assert isinstance(life.outcome("m1"), Queued)
+    assert life.outcome("m2") == Superseded(message_id="m2", seq=life.outcome("m2").seq, by=life.outcome("m3").seq)
+    assert finish_once(arena.home, finish_of(life.held.claim, life.held.hand, "one"), None)
+    assert isinstance(life.outcome("m1"), AlreadyAnswered)
+    assert life.row("last_seq - done_seq", "holes") == (1, 0)
+    life.verified()
 
 
 def test_finish_passes_over_what_was_cancelled_in_its_range(arena: Arena) -> None:

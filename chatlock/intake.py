@@ -1,0 +1,50 @@
+"""How messages are taken in: the policy and the limit on pending messages, of a call, a handler or a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from chatlock.errors import InvalidInput
+from chatlock.protocol import OVERFLOWS, POLICIES, Overflow, PolicyName
+
+Choice: TypeAlias = "PolicyName | Callable[[Any], PolicyName]"
+"""A policy, or a function that chooses it from the message's payload."""
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What was said about it at one place; None: nothing."""
+
+    policy: Choice | None = None
+    pending_max: int | None = None
+    overflow: Overflow | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.policy) and self.policy is not None:
+            checked_policy(self.policy)
+        if self.overflow is not None and self.overflow not in OVERFLOWS:
+            raise InvalidInput("bad_overflow", f"overflow must be one of {', '.join(OVERFLOWS)}")
+        if self.pending_max is not None and (type(self.pending_max) is not int or self.pending_max < 1):
+            raise InvalidInput("bad_pending_max", "pending_max must be an int of at least 1")
+
+    def before(self, other: Intake) -> Intake:
+        """This one, and where it says nothing the other."""
+        return Intake(
+            self.policy if self.policy is not None else other.policy,
+            self.pending_max if self.pending_max is not None else other.pending_max,
+            self.overflow if self.overflow is not None else other.overflow,
+        )
+
+    def policy_for(self, payload: object) -> str:
+        """The name of the policy for this payload."""
+        chosen = self.policy(payload) if callable(self.policy) else self.policy
+        return checked_policy(chosen if chosen is not None else "enqueue")
+
+
+def checked_policy(name: object) -> str:
+    """`name` if it is a policy's, else InvalidInput."""
+    if not isinstance(name, str) or name not in POLICIES:
+        raise InvalidInput("bad_policy", f"policy must be one of {', '.join(POLICIES)}")
+    return name

@@ -1,0 +1,9 @@
+-- submit.too_old
+SELECT chatlock_messages.seq
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.incarnation = :b_incarnation::BIGINT
+AND chatlock_messages.seq > :b_above::BIGINT
+AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_messages.seq DESC
+ LIMIT 1 OFFSET :b_newer;

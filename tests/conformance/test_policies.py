@@ -1,0 +1,287 @@
+"""What a new message does to those that wait, when it is refused, and when a message has waited for too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chatlock import (
+    AlreadyAnswered,
+    Answered,
+    Busy,
+    Expired,
+    InvalidInput,
+    NotFound,
+    Queued,
+    Refused,
+    Superseded,
+)
+from tests.conformance import rows
+from tests.conformance.conftest import NewChat, Start
+from tests.support.databases import Database
+from tests.support.waiting import SECONDS_MAX
+
+pytestmark = pytest.mark.usefixtures("world")
+
+
+def payloads(turn: Any) -> list[Any]:
+    return [message.payload for message in turn.messages]
+
+
+def stored(chat: Any, *names: str, thread: str = "c1", **options: Any) -> list[Any]:
+    """Messages whose payload is their id, stored without waiting."""
+    return [chat.submit(thread, name, message_id=name, wait_ms=0, **options) for name in names]
+
+
+# -- latest --
+def test_latest_supersedes_what_waits_and_leaves_what_the_turn_holds(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1", message_id="m1") as turn:
+        stored(chat, "m2", "m3")
+        (told,) = stored(chat, "m4", policy="latest")
+        assert told == Queued(message_id="m4", seq=4, position=1)
+        assert chat.status("c1", "m2") == Superseded(message_id="m2", seq=2, by=4)
+        assert chat.status("c1", "m3") == Superseded(message_id="m3", seq=3, by=4)
+        turn.finish("one")
+    assert rows.dispositions(database) == ["answered", "superseded", "superseded", "pending"]
+    chat.handler()(payloads)
+    assert chat.submit("c1", "m5").reply == ["m4", "m5"]
+
+
+def test_latest_takes_the_place_of_an_idle_queue(chat: Any, database: Database) -> None:
+    stored(chat, "m1", "m2")
+    chat.handler()(payloads)
+    assert chat.submit("c1", "m3", policy="latest").reply == ["m3"]
+    assert rows.dispositions(database) == ["superseded", "superseded", "answered"]
+    assert rows.thread_row(database)["holes"] == 0
+
+
+def test_latest_leaves_what_was_fetched_in_mid_turn(chat: Any) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2")
+        assert [m.payload for m in turn.fetch()] == ["m2"]
+        stored(chat, "m3", policy="latest")
+        turn.finish("both")
+    assert isinstance(chat.status("c1", "m2"), AlreadyAnswered)
+    assert isinstance(chat.status("c1", "m3"), Queued)
+
+
+def test_waiter_is_told_that_its_message_was_superseded(chat: Any, start: Start) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2")
+        waiting = start(lambda: chat.submit("c1", "m2", message_id="m2", wait_ms=None))
+        stored(chat, "m3", policy="latest")
+        assert waiting.result(SECONDS_MAX) == Superseded(message_id="m2", seq=2, by=3)
+        turn.finish("one")
+
+
+def test_latest_repeated_supersedes_nothing_more(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", policy="latest")
+        stored(chat, "m3")
+        before = rows.dump(database)
+        stored(chat, "m2", policy="latest")
+        assert rows.dump(database) == before
+        turn.finish("one")
+
+
+# -- preconditions --
+def test_if_idle_refuses_beside_a_turn_and_stores_in_an_idle_thread(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        before = rows.dump(database)
+        assert stored(chat, "m2", if_idle=True) == [Refused(message_id="m2", reason="not_idle", state="running")]
+        assert rows.dump(database) == before
+        turn.finish("one")
+    chat.handler()(payloads)
+    assert isinstance(chat.submit("c1", "m2", if_idle=True), Answered)
+    assert isinstance(chat.submit("new", "m1", if_idle=True), Answered)
+
+
+def test_if_turn_stores_beside_that_turn_alone(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        token = turn.token
+        assert stored(chat, "m2", if_turn=token) == [Queued(message_id="m2", seq=2, position=1)]
+        before = rows.dump(database)
+        (other,) = stored(chat, "m3", if_turn=token + 1)
+        assert other == Refused(message_id="m3", reason="other_turn", state="running")
+        assert rows.dump(database) == before
+        turn.finish("one")
+    before = rows.dump(database)
+    for thread, state in (("c1", "idle"), ("new", "absent")):
+        (ended,) = stored(chat, "m4", thread=thread, if_turn=token)
+        assert ended == Refused(message_id="m4", reason="not_running", state=state)
+    assert rows.dump(database) == before
+
+
+def test_known_message_is_told_its_state_whatever_the_precondition(chat: Any) -> None:
+    chat.handler()(payloads)
+    chat.submit("c1", "m1", message_id="m1")
+    with chat.turn("c1", "m2") as turn:
+        assert isinstance(stored(chat, "m1", if_idle=True)[0], AlreadyAnswered)
+        assert isinstance(stored(chat, "m1", if_turn=99)[0], AlreadyAnswered)
+        turn.finish("two")
+
+
+# -- caps --
+def test_full_thread_refuses_and_stores_nothing(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", "m3", pending_max=2)
+        before = rows.dump(database)
+        assert stored(chat, "m4", pending_max=2) == [Refused(message_id="m4", reason="full", state="running")]
+        assert rows.dump(database) == before
+        assert chat.status("c1", "m4") == NotFound(message_id="m4")
+        assert len(turn.fetch()) == 2
+        assert isinstance(stored(chat, "m4", pending_max=2)[0], Queued)
+        turn.finish("three")
+
+
+def test_full_thread_drops_the_oldest_that_no_turn_has(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", "m3", "m4")
+        (told,) = stored(chat, "m5", pending_max=2, overflow="drop_oldest")
+        assert told == Queued(message_id="m5", seq=5, position=2)
+        assert chat.status("c1", "m3") == Superseded(message_id="m3", seq=3, by=5)
+        assert rows.dispositions(database) == ["pending", "superseded", "superseded", "pending", "pending"]
+        turn.finish("one")
+    chat.handler()(payloads)
+    assert chat.submit("c1", "m6").reply == ["m4", "m5", "m6"]
+
+
+def test_idle_queue_drops_its_head(chat: Any, database: Database) -> None:
+    stored(chat, "m1", "m2")
+    stored(chat, "m3", pending_max=1, overflow="drop_oldest")
+    assert rows.dispositions(database) == ["superseded", "superseded", "pending"]
+    assert (rows.thread_row(database)["done_seq"], rows.thread_row(database)["holes"]) == (2, 0)
+
+
+def test_full_thread_drops_the_newest_and_keeps_its_id(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2")
+        dropped = Superseded(message_id="m3", seq=3, by=None)
+        assert stored(chat, "m3", pending_max=1, overflow="drop_newest") == [dropped]
+        assert stored(chat, "m3", pending_max=1, overflow="drop_newest") == [dropped]
+        turn.finish("one")
+    assert rows.dispositions(database) == ["answered", "pending", "superseded"]
+    chat.handler()(payloads)
+    assert chat.submit("c1", "m4").reply == ["m2", "m4"]
+
+
+# -- expire_ms --
+def test_message_that_waited_too_long_gets_no_turn(chat: Any, database: Database) -> None:
+    stored(chat, "m1", expire_ms=1)
+    stored(chat, "m2", expire_ms=60_000)
+    rows.execute(database, "UPDATE chatlock_messages SET received_at = received_at - 10000")
+    chat.handler()(payloads)
+    assert chat.submit("c1", "m3").reply == ["m2", "m3"]
+    assert chat.status("c1", "m1") == Expired(message_id="m1", seq=1)
+
+
+def test_thread_in_which_all_has_expired_gets_no_turn(chat: Any, database: Database) -> None:
+    ran: list[Any] = []
+    chat.handler()(lambda turn: ran.append(turn.token))
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", "m3", expire_ms=1)
+        turn.finish("one")
+    rows.expire_all(database)
+    chat.sweep_once()
+    assert rows.dispositions(database) == ["answered", "expired", "expired"]
+    chat.sweep_once()
+    assert (ran, rows.table(database, "chatlock_due")) == ([], [])
+
+
+def test_time_in_which_a_turn_ran_does_not_count(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", expire_ms=60_000)
+        rows.execute(database, "UPDATE chatlock_messages SET received_at = 1")
+        turn.finish("one")
+    chat.handler()(payloads)
+    assert chat.submit("c1", "m3").reply == ["m2", "m3"]
+
+
+def test_mid_turn_fetch_passes_over_what_has_expired(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", expire_ms=1)
+        stored(chat, "m3")
+        rows.execute(database, "UPDATE chatlock_messages SET received_at = received_at - 10000")
+        assert [m.payload for m in turn.fetch()] == ["m3"]
+        turn.finish("both")
+    assert rows.dispositions(database) == ["answered", "expired", "answered"]
+    assert rows.thread_row(database)["holes"] == 0
+
+
+def test_turn_keeps_a_message_that_would_expire_by_now(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1", message_id="m1", expire_ms=1) as turn:
+        rows.expire_all(database)
+        assert turn.fetch() == []
+        turn.finish("one")
+    assert isinstance(chat.status("c1", "m1"), AlreadyAnswered)
+
+
+def test_waiter_is_told_that_its_message_has_expired(chat: Any, database: Database, start: Start) -> None:
+    chat.handler()(payloads)
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", expire_ms=1)
+        rows.execute(database, "UPDATE chatlock_threads SET quiet_until = 9000000000000")
+        waiting = start(lambda: chat.submit("c1", "m2", message_id="m2", wait_ms=None))
+        turn.finish("one")
+    rows.expire_all(database)
+    rows.execute(database, "UPDATE chatlock_threads SET quiet_until = 0")
+    assert waiting.result(SECONDS_MAX) == Expired(message_id="m2", seq=2)
+
+
+# -- who chooses --
+def test_call_goes_before_handler_and_handler_before_client(new_chat: NewChat) -> None:
+    chat = new_chat(policy="reject")
+    chat.handler("patient", policy="enqueue")(payloads)
+    with chat.turn("c1", "m1") as turn:
+        assert isinstance(stored(chat, "m2")[0], Busy)
+        assert isinstance(stored(chat, "m3", agent="patient")[0], Queued)
+        assert isinstance(stored(chat, "m4", agent="patient", policy="reject")[0], Busy)
+        turn.finish("one")
+
+
+def test_policy_may_be_chosen_from_the_payload(new_chat: NewChat) -> None:
+    chat = new_chat(policy=lambda payload: "latest" if payload == "stop" else "enqueue")
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2")
+        chat.submit("c1", "stop", message_id="m3", wait_ms=0)
+        assert chat.status("c1", "m2") == Superseded(message_id="m2", seq=2, by=3)
+        turn.finish("one")
+
+
+def test_limit_of_the_handler_goes_before_the_clients(new_chat: NewChat) -> None:
+    chat = new_chat(pending_max=1, overflow="drop_newest")
+    chat.handler("wide", pending_max=3)(payloads)
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2")
+        assert isinstance(stored(chat, "m3")[0], Superseded)
+        told = stored(chat, "m4", "m5", "m6", agent="wide")
+        assert [type(outcome) for outcome in told] == [Queued, Queued, Superseded]
+        turn.finish("one")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"policy": "newest"},
+        {"overflow": "block"},
+        {"pending_max": 0},
+        {"pending_max": True},
+        {"expire_ms": 0},
+        {"if_turn": -1},
+        {"if_turn": 1, "if_idle": True},
+        {"if_turn": 1, "recreate": True},
+    ],
+    ids=str,
+)
+def test_wrong_option_is_told_before_anything_is_written(chat: Any, database: Database, options: Any) -> None:
+    before = rows.dump(database)
+    with pytest.raises(InvalidInput):
+        chat.submit("c1", "m1", **options)
+    assert rows.dump(database) == before
+
+
+def test_wrong_choice_of_a_function_is_told(new_chat: NewChat) -> None:
+    chat = new_chat(policy=lambda payload: "newest")
+    with pytest.raises(InvalidInput):
+        chat.submit("c1", "m1")
