@@ -28,7 +28,7 @@ ACTS = ("cancel", "park", "resume", "free", "delete", "redrive", "status")
 WAYS = ("twice", "block", "caller", "rollback", "reject", "recreate", "inner", "drop", "exit", "hang")
 GENTLE_FAULTS = ("interrupt", "ack_lost", "error_before_commit")
 SILENT = ("drop", "hang", "exit", "no_heartbeat")
-STEPS_EXPECTED = 800
+STEPS_EXPECTED = 300
 TRACE_SHOWN = 40
 
 
@@ -77,7 +77,8 @@ def play(seed: int, template: Path, path: Path) -> Played:
     world = World(path, random, rates, scheduler)
     scheduler.between = world.disturb
     history = History(name="call", now=lambda: scheduler.steps)
-    cast = Cast(world, history, f"sqlite:///{path}", _features(random, rates.gentle), gentle=rates.gentle)
+    features, acts = _features(random, rates.gentle), [act for act in ACTS if random.random() < 0.5]
+    cast = Cast(world, history, f"sqlite:///{path}", features, acts, gentle=rates.gentle)
     with _alone(world), world.installed(), closing(sqlite3.connect(path)) as conn:
         world.truth = Truth(conn, LIMITS.backoff_max_ms)
         try:
@@ -127,7 +128,7 @@ def _rates(random: Random) -> Rates:
 
 
 def _features(random: Random, gentle: bool) -> dict[str, float]:
-    features = {name: random.choice([0.0, 0.0, 0.3]) for name in (*ACTS, *WAYS)}
+    features = {name: random.choice([0.0, 0.0, 0.3]) for name in WAYS}
     features["no_heartbeat"] = random.random() if random.random() < 0.3 else 0.0
     return features | (dict.fromkeys(SILENT, 0.0) if gentle else {})
 
@@ -146,8 +147,8 @@ def _direct(cast: Cast, random: Random) -> None:
             users.append(
                 scheduler.spawn(cast.world, f"user{number}{who}", lambda t=thread, m=messages: cast.user(t, m))
             )
-        acts = random.choice([0, 0, 2, 4])
-        if acts:
+        acts = random.choice([0, 0, 3, 6])
+        if acts and cast.acts:
             scheduler.spawn(cast.world, f"operator{number}", lambda t=thread, i=ids, n=acts: cast.operator(t, i, n))
     cast.direct(users, random.choice([20.0, 60.0]))
 

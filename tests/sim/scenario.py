@@ -65,6 +65,7 @@ class Cast:
     history: History
     url: str
     features: dict[str, float]
+    acts: list[str]
     sites: list[Site] = field(default_factory=list)
     gentle: bool = False
     sending: int = 0
@@ -336,16 +337,15 @@ class Cast:
     def operator(self, thread: str, message_ids: list[str], acts: int) -> None:
         """Does something to the thread now and then, whatever its state."""
         for _ in range(acts):
-            self.world.scheduler.sleep(self.random.choice([0.0, 0.5, 2.0, 9.0]))
+            scheduler = self.world.scheduler
+            scheduler.sleep(self.random.choice([0.0, 0.5, 2.0, 9.0]))
+            if self.random.random() < 0.5:
+                scheduler.wait_for(lambda: self.in_handler > 0, "turn", scheduler.now + 5.0)
             if self.healed or not self.living():
                 return
             site, message_id = self.random.choice(self.living()), self.random.choice(message_ids)
-            acts_liked = [
-                act for act in ("cancel", "park", "resume", "free", "delete", "redrive", "status") if self.likes(act)
-            ]
-            if acts_liked:
-                act = self.random.choice(acts_liked)
-                self.wait(self.call(site, act, partial(self.operate, site, thread, act, message_id)))
+            act = self.random.choice(self.acts)
+            self.wait(self.call(site, act, partial(self.operate, site, thread, act, message_id)))
 
     def operate(self, site: Site, thread: str, act: str, message_id: str) -> None:
         key, token = Key(TENANT, thread), self.world.truth.token_of(thread)
