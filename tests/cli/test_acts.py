@@ -36,7 +36,7 @@ def acts(scene: Scene) -> list[tuple[str, int, str, str]]:
     return [(r["action"], r["token"], r["actor"], r["reason"]) for r in table(scene.database, "chatlock_audit")]
 
 
-# -- free (B59) ----------------------------------------------------------------------------------------------------
+# -- free -----------------------------------------------------------------------------------------------------------
 def test_a_live_turn_is_not_freed_without_force(fresh: Scene) -> None:
     fresh.claim(fresh.send("t1", "m1"), "worker-1")
     fresh.clock.advance(5_000)
@@ -138,7 +138,7 @@ def test_of_two_operators_one_wins_and_the_other_is_told(fresh: Scene) -> None:
     assert len(acts(fresh)) == 1
 
 
-# -- the reclaim after a crash (B34) -------------------------------------------------------------------------------
+# -- the reclaim after a crash --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("first", ["sweep", "command"])
 def test_a_crashed_turn_is_freed_once_by_a_sweep_or_by_the_command(fresh: Scene, first: str) -> None:
     held = fresh.claim(fresh.send("t1", "m1"), "worker-1")
@@ -282,7 +282,7 @@ def test_retry_puts_a_failed_intent_back_and_no_other(fresh: Scene) -> None:
         assert fresh.run("intents", "retry", *arguments, *WHY).exit_code == 1
 
 
-# -- whose (B71) ---------------------------------------------------------------------------------------------------
+# -- whose ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "command",
     [

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 import chatlock.transfer
 from chatlock import AlreadyAnswered, Chatlock, ClaimLost, SchemaMismatch
 from chatlock.cli import main
-from tests.conformance.rows import dispositions, dump, messages, pass_backoff, plain, table, thread_row, turns
+from chatlock.ops import transfer
+from tests.conformance.rows import TABLES, dispositions, dump, messages, pass_backoff, plain, table, thread_row, turns
 from tests.support.databases import Database, Templates
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ def old(original: Path, tmp_path: Path) -> Iterator[Database]:
     made = Database("sqlite", f"sqlite:///{path}", lambda: None)
     yield made
     made.dispose()
+
+
+def test_every_table_is_moved() -> None:
+    assert {table.name for table in transfer.TABLES.values()} == set(TABLES) - {"chatlock_meta"}
 
 
 def test_everything_is_kept(old: Database, pg_database: Database, tmp_path: Path) -> None:
