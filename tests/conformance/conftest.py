@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 
 from chatlock import Chatlock
+from chatlock.dialects import make_engine
 from chatlock.executor import Executor
 from chatlock.ops.verify import Breach, verify
 from tests.conformance.bridge import Bridge
 from tests.conformance.rows import TABLES, plain, table
 from tests.support.databases import KINDS, Database, Templates
+
+BOTH = [
+    pytest.mark.usefixtures("world", "database"),
+    pytest.mark.parametrize(("world", "database"), [("sync", "sqlite"), ("async", "postgresql")], indirect=True),
+]
+"""For what is written once and runs in both clients and on both databases: each is met, not every pair of them."""
 
 NewChat = Callable[..., Any]
 Start = Callable[[Callable[[], Any]], "Future[Any]"]
@@ -27,7 +34,6 @@ class Shelf:
         self._templates, self._directory = templates, directory
         self._made: dict[str, tuple[Database, list[dict[str, Any]]]] = {}
         self._checkers: dict[str, Executor] = {}
-        self._compiled: dict[str, dict[Any, Any]] = {}
 
     def lend(self, kind: str) -> Iterator[Database]:
         if kind not in self._made:
@@ -39,10 +45,6 @@ class Shelf:
         vars(lent)["plain"] = plain(made)
         yield lent
         lent.dispose()
-
-    def share_compiled(self, kind: str, executor: Executor) -> None:
-        """Statements are compiled once per file instead of once per client, which saves most of a test's time."""
-        executor.engine.update_execution_options(compiled_cache=self._compiled.setdefault(kind, {}))
 
     def breaches(self, database: Database) -> tuple[Breach, ...]:
         """What verify finds."""
@@ -80,6 +82,25 @@ def database(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[Database]
     yield from shelf.lend(request.param)
 
 
+_compiled: dict[str, tuple[Any, dict[Any, Any]]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements are compiled once per process instead of once per client, which is most of what a client costs.
+
+    SQLAlchemy looks them up by the dialect object, so the engines of a kind share that too.
+    """
+
+    def make(*args: Any, **options: Any) -> Any:
+        engine = make_engine(*args, **options)
+        engine.dialect, cache = _compiled.setdefault(engine.dialect.name, (engine.dialect, {}))
+        engine.update_execution_options(compiled_cache=cache)
+        return engine
+
+    monkeypatch.setattr("chatlock.executor.make_engine", make)
+
+
 @pytest.fixture(autouse=True)
 def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for another client looks every 50 ms instead of every second."""
@@ -112,7 +133,6 @@ def new_chat(database: Database, shelf: Shelf, request: pytest.FixtureRequest) -
         options = {"tenant": "t", "poller": False} | options
         chat: Any = Chatlock(database.url, **options) if "sync" in way.split("-") else Bridge(database.url, **options)
         opened.append(chat)
-        shelf.share_compiled(database.kind, chat._executor)
         if "locked" in way:
             chat._executor.hot = lambda name, op: None
         return chat

@@ -13,11 +13,11 @@ import pytest
 
 from chatlock import AsyncChatlock, Chatlock, Dead, InvalidInput, Limits, Queued
 from tests.conformance import rows
-from tests.conformance.conftest import NewChat
+from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
 from tests.support.waiting import Gate
 
-pytestmark = pytest.mark.usefixtures("world")
+pytestmark = BOTH
 
 Body = Callable[[Any], Any]
 SPOKEN: contextvars.ContextVar[str] = contextvars.ContextVar("spoken", default="nothing")

@@ -9,10 +9,10 @@ import pytest
 from chatlock import AlreadyAnswered, Answered, ClaimLost, Gone, InvalidInput, Limits, Parked, Queued, Receipt
 from tests.conformance import rows
 from tests.conformance.clocks import now
-from tests.conformance.conftest import NewChat
+from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
 
-pytestmark = pytest.mark.usefixtures("world")
+pytestmark = BOTH
 
 
 def audit(database: Database) -> list[tuple[Any, ...]]:

@@ -18,6 +18,9 @@ from tests.conformance.owned import ASYNC, KINDS, Owned
 from tests.support.databases import Database
 from tests.support.waiting import SECONDS_MAX, blocked_backends, until
 
+SOME = ["pysqlite+begin-connection", "aiosqlite-session", "psycopg-session", "asyncpg-connection"]
+of_some_kinds = pytest.mark.parametrize("kind", SOME)
+
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
@@ -68,6 +71,7 @@ def test_finish_commits_with_the_callers_rows(chat: Any, owned: Owned, database:
     assert chat.status("c1", "m1") == AlreadyAnswered(message_id="m1", seq=1, reply="ok", turn=1)
 
 
+@of_some_kinds
 def test_finish_may_come_before_the_callers_rows(chat: Any, owned: Owned, database: Database) -> None:
     with chat.turn("c1", "hello") as turn, owned.transaction() as conn:
         turn.finish("ok", conn=conn)
@@ -89,6 +93,7 @@ def test_finish_that_is_rolled_back_lets_the_turn_go_on(chat: Any, owned: Owned,
     assert (notes(database), rows.dispositions(database)) == (["second"], ["answered"] * 2)
 
 
+@of_some_kinds
 def test_turn_left_after_a_rolled_back_finish_is_not_finished(chat: Any, owned: Owned, database: Database) -> None:
     def leave() -> None:
         with chat.turn("c1", "hello") as turn:
@@ -100,6 +105,7 @@ def test_turn_left_after_a_rolled_back_finish_is_not_finished(chat: Any, owned: 
     assert [row["state"] for row in rows.turns(database)] == ["failed"]
 
 
+@of_some_kinds
 def test_exception_after_finish_rolls_both_back_and_fails_the_turn(chat: Any, owned: Owned, database: Database) -> None:
     with suppress(ZeroDivisionError), chat.turn("c1", "hello") as turn, owned.transaction() as conn:
         owned.note("reply")
@@ -127,6 +133,7 @@ def test_finish_without_the_claim_is_refused_and_the_callers_rows_go_with_it(
     assert turn.lost
 
 
+@of_some_kinds
 def test_finish_up_to_a_message_in_the_callers_transaction_leaves_the_rest_due(
     chat: Any, owned: Owned, database: Database
 ) -> None:
@@ -137,6 +144,7 @@ def test_finish_up_to_a_message_in_the_callers_transaction_leaves_the_rest_due(
     assert len(rows.table(database, "chatlock_due")) == 1
 
 
+@of_some_kinds
 def test_waiting_call_is_told_of_a_finish_in_the_callers_transaction(chat: Any, owned: Owned, start: Start) -> None:
     with chat.turn("c1", "hello", message_id="m1") as turn:
         waiting = start(lambda: chat.submit("c1", "hello", message_id="m1", wait_ms=SECONDS_MAX * 1000))
@@ -156,6 +164,7 @@ def test_fenced_rows_commit_while_the_claim_is_held(chat: Any, owned: Owned, dat
         turn.finish("ok")
 
 
+@of_some_kinds
 def test_fence_without_the_claim_is_refused_and_the_callers_rows_go_with_it(
     chat: Any, owned: Owned, database: Database
 ) -> None:
@@ -173,6 +182,7 @@ def test_fence_without_the_claim_is_refused_and_the_callers_rows_go_with_it(
     assert turn.lost
 
 
+@of_some_kinds
 def test_claim_cannot_be_taken_while_a_fenced_transaction_is_open(
     chat: Any, owned: Owned, database: Database, start: Start
 ) -> None:
@@ -213,6 +223,7 @@ def test_submit_is_gone_with_the_callers_rollback(chat: Any, owned: Owned, datab
     assert (notes(database), rows.dump(database)) == ([], before)
 
 
+@of_some_kinds
 def test_submit_in_the_callers_transaction_is_idempotent(chat: Any, owned: Owned, database: Database) -> None:
     with owned.transaction() as conn:
         first = chat.submit("c1", "hello", message_id="m1", conn=conn)
@@ -220,6 +231,7 @@ def test_submit_in_the_callers_transaction_is_idempotent(chat: Any, owned: Owned
     assert len(rows.messages(database)) == 1
 
 
+@of_some_kinds
 def test_submit_in_the_callers_transaction_tells_what_is_so(chat: Any, owned: Owned) -> None:
     with chat.turn("c1", "hello") as turn:
         with owned.transaction() as conn:

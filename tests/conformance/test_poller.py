@@ -10,11 +10,11 @@ import pytest
 from chatlock import AlreadyAnswered, Limits, Queued
 from chatlock.errors import StoreUnavailable
 from tests.conformance import rows
-from tests.conformance.conftest import NewChat
+from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
 from tests.support.waiting import Gate, until
 
-pytestmark = pytest.mark.usefixtures("world")
+pytestmark = BOTH
 
 QUICK = Limits(sweep_ms=20)
 

@@ -9,10 +9,10 @@ import pytest
 
 from chatlock import AlreadyAnswered, Conflict, Dead, Gone, InvalidInput, Limits, NotFound, Queued, Refused
 from tests.conformance import rows
-from tests.conformance.conftest import NewChat
+from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
 
-pytestmark = pytest.mark.usefixtures("world")
+pytestmark = BOTH
 
 HOUR_MS = 3_600_000
 

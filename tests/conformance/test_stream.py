@@ -9,11 +9,11 @@ import pytest
 
 from chatlock import AlreadyAnswered, Answered, Busy, Conflict, Dead, Event, InvalidInput, Limits
 from tests.conformance import rows
-from tests.conformance.conftest import NewChat, Start
+from tests.conformance.conftest import BOTH, NewChat, Start
 from tests.support.databases import Database
 from tests.support.waiting import SECONDS_MAX, Gate, until
 
-pytestmark = pytest.mark.usefixtures("world")
+pytestmark = BOTH
 
 
 async def speak(turn: Any) -> AsyncIterator[str]:

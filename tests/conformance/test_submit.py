@@ -20,7 +20,9 @@ from chatlock import (
     Parked,
     Queued,
     Refused,
+    Unknown,
 )
+from chatlock.errors import StoreUnavailable
 from tests.conformance import rows
 from tests.conformance.conftest import NewChat, Start
 from tests.support.databases import Database
@@ -314,6 +316,18 @@ def test_message_runs_the_handler_of_its_agent(answering: Any) -> None:
 
 def test_message_of_an_agent_without_a_handler_here_only_queues(answering: Any) -> None:
     assert isinstance(answering.submit("c1", "hello", agent="elsewhere", wait_ms=0), Queued)
+
+
+def test_commit_whose_answer_never_came_is_unknown_and_may_be_asked_again(
+    answering: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(what: Any, request: Any) -> Any:
+        raise StoreUnavailable("the connection was cut", commit_unknown=True)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(answering._flows.store, "submit", lost)
+        assert answering.submit("c1", "hello", message_id="m1") == Unknown(message_id="m1")
+    assert isinstance(answering.submit("c1", "hello", message_id="m1"), Answered)
 
 
 def test_submit_waits_for_the_running_turn_and_then_runs_its_own(chat: Any, start: Start) -> None:

@@ -21,7 +21,6 @@ from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.submit import RECREATE, Submission, submit
 from chatlock.protocol import TRANSITIONS, Event, Limits, Status, Transition, conformance_cases
 from tests.conformance import rows
-from tests.conformance.conftest import Shelf
 from tests.support.databases import Database
 
 KEY = Key("t", "c1")
@@ -127,9 +126,8 @@ class Subject:
 
 
 @pytest.fixture
-def subject(database: Database, shelf: Shelf) -> Iterator[Subject]:
+def subject(database: Database) -> Iterator[Subject]:
     made = Subject(database)
-    shelf.share_compiled(database.kind, made.executor)
     yield made
     made.executor.close()
 

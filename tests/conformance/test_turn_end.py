@@ -25,11 +25,11 @@ from chatlock import (
     TurnNotGranted,
 )
 from tests.conformance import rows
-from tests.conformance.conftest import NewChat, Start
+from tests.conformance.conftest import BOTH, NewChat, Start
 from tests.support.databases import Database
 from tests.support.waiting import SECONDS_MAX, until
 
-pytestmark = pytest.mark.usefixtures("world")
+pytestmark = BOTH
 
 HANDED_BACK = [KeyboardInterrupt, SystemExit, GeneratorExit]
 

@@ -10,7 +10,6 @@ import pytest
 from chatlock import Chatlock, Limits
 from chatlock.ops.verify import CHECKS, EXAMPLES_MAX, verify
 from tests.conformance import rows
-from tests.conformance.conftest import Shelf
 from tests.support.databases import Database
 
 ANSWERED = "thread_id = 'answered'"
@@ -83,10 +82,9 @@ def fill(chat: Any) -> None:
 
 
 @pytest.fixture
-def corrupted(database: Database, shelf: Shelf) -> Any:
+def corrupted(database: Database) -> Any:
     """A filled database whose constraints let the test write anything; the clients are closed without a turn's end."""
     with Chatlock(database.url, tenant="t", poller=False, heartbeat=False, limits=Limits(attempts_max=1)) as chat:
-        shelf.share_compiled(database.kind, chat._executor)
         fill(chat)
         assert chat.verify().ok
         lift_constraints(database)

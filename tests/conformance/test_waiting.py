@@ -9,11 +9,11 @@ import pytest
 from chatlock import AlreadyAnswered, Answered, Busy, Cancelled, Dead, Gone, InvalidInput, Limits, Parked, Queued
 from chatlock.errors import Closed, StoreUnavailable
 from tests.conformance import rows
-from tests.conformance.conftest import NewChat, Start
+from tests.conformance.conftest import BOTH, NewChat, Start
 from tests.support.databases import Database
 from tests.support.waiting import SECONDS_MAX, Gate, until
 
-pytestmark = pytest.mark.usefixtures("world")
+pytestmark = BOTH
 
 LONG_MS = SECONDS_MAX * 1000
 
