@@ -6,7 +6,6 @@
 The texts are kept in step by `test_mutant_texts.py`: one that is not found exactly once is a failure.
 """
 
-# ruff: noqa: E501  the texts are the product's own lines, to the letter
 from __future__ import annotations
 
 import argparse
