@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from chatlock.testing.checker import check
 from chatlock.testing.clock import DatabaseClock, MonotonicClock
+from chatlock.testing.drill import Case, Drill, DrillFailed
 from chatlock.testing.history import History
 from chatlock.testing.schedule import Played, Schedule, ScheduleFailed, Step, point
 
 __all__ = [
+    "Case",
     "DatabaseClock",
+    "Drill",
+    "DrillFailed",
     "History",
     "MonotonicClock",
     "Played",

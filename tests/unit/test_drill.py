@@ -1,0 +1,240 @@
+"""The drill passes handlers that are safe to run again, and names the fault and the step at which others are not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatlock import AsyncTurn, ClaimLost, InvalidInput, Turn
+from chatlock.testing import Case, Drill, DrillFailed, point
+from chatlock.testing.drill import FAULTS, INSIDE
+from tests.support import ROOT
+from tests.support.databases import Database
+
+CASE = re.compile(r"^(\w+) at step \d+ \(([\w.]+)\)", re.MULTILINE)
+
+
+class Mailbox:
+    """A provider that knows a key it has seen before."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, str] = {}
+
+    def send(self, key: str, text: str) -> None:
+        self.by_key.setdefault(key, text)
+
+
+def one_mail(case: Case) -> None:
+    assert len(case.world.by_key) == 1
+
+
+def careful(mail: Mailbox, turn: Turn) -> str:
+    """Sends under a key that is the same over retries and takeovers."""
+    point("mail.begin")
+    mail.send(turn.step_key("mail"), "hello")
+    point("mail.end")
+    return "sent"
+
+
+def careless(mail: Mailbox, turn: Turn) -> str:
+    """Sends under a key of its own."""
+    point("mail.begin")
+    mail.send(str(turn.token), "hello")
+    point("mail.end")
+    return "sent"
+
+
+@pytest.fixture
+def drill(database: Database) -> Iterator[Drill]:
+    made = Drill(database.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fast(sqlite_database: Database) -> Iterator[Drill]:
+    made = Drill(sqlite_database.url)
+    yield made
+    made.close()
+
+
+def failures(drill: Drill, handler: Any, **about: Any) -> dict[str, list[str]]:
+    """The points at which the handler does not survive, by fault."""
+    with pytest.raises(DrillFailed) as raised:
+        drill.run(handler, **about)
+    found: dict[str, list[str]] = {}
+    for fault, at in CASE.findall(str(raised.value)):
+        found.setdefault(fault, []).append(at)
+    return found
+
+
+def test_careful_handler_survives_every_fault_at_every_step(drill: Drill) -> None:
+    cases = drill.run(careful, world=Mailbox, check=one_mail)
+    steps = [case.point for case in cases if case.fault == "crash"]
+    assert steps[:2] == ["submit_hot.begin", "submit_hot.commit"]
+    assert steps[-4:] == ["mail.begin", "mail.end", "finish_hot.begin", "finish_hot.commit"]
+    outside = [name for name in steps if not name.endswith(".commit")]
+    for fault in FAULTS:
+        played = [case.point for case in cases if case.fault == fault]
+        assert played == (steps if fault in INSIDE else outside)
+
+
+def test_careless_handler_is_caught_where_it_is_careless(fast: Drill) -> None:
+    assert failures(fast, careless, world=Mailbox, check=one_mail) == {
+        "crash": ["mail.end", "finish_hot.begin", "finish_hot.commit"],
+        "reclaim": ["mail.begin", "mail.end", "finish_hot.begin"],
+        "late": ["mail.begin", "mail.end", "finish_hot.begin"],
+        "stop": ["mail.end", "finish_hot.begin", "finish_hot.commit"],
+    }
+
+
+def test_check_before_the_effect_keeps_a_late_turn_from_making_it(fast: Drill) -> None:
+    def checks(mail: Mailbox, turn: Turn) -> str:
+        point("mail.begin")
+        turn.check()
+        mail.send(str(turn.token), "hello")
+        return "sent"
+
+    caught = failures(fast, checks, world=Mailbox, check=one_mail, faults=["reclaim", "late"])
+    assert caught == {"reclaim": ["finish_hot.begin"], "late": ["finish_hot.begin"]}
+
+
+def test_handler_that_remembers_in_its_process_is_caught(fast: Drill) -> None:
+    done: set[str] = set()
+
+    def remembers(mail: Mailbox, turn: Turn) -> str:
+        head = turn.messages[0].message_id
+        if head not in done:
+            done.add(head)
+            point("noted")
+            mail.send(head, "hello")
+        return "sent"
+
+    caught = failures(fast, remembers, world=Mailbox, check=one_mail, faults=["crash"])
+    assert caught == {"crash": ["noted"]}
+
+
+def test_handler_that_fails_when_it_is_run_again_is_caught(fast: Drill) -> None:
+    def refuses(turn: Turn) -> str:
+        if turn.previous_incomplete is not None:
+            raise RuntimeError("not again")
+        point("once")
+        return "ok"
+
+    caught = failures(fast, refuses, faults=["crash"])
+    assert caught == {"crash": ["once", "finish_hot.begin", "finish_hot.commit"]}
+
+
+def test_crashed_process_runs_nothing_of_its_cleanup_before_the_takeover(fast: Drill) -> None:
+    def tidies(log: list[str], turn: Turn) -> str:
+        log.append(f"run {turn.token}")
+        try:
+            point("inside")
+            return "ok"
+        finally:
+            log.append(f"tidied {turn.token}")
+
+    cases = fast.run(tidies, world=list, faults=["crash"])
+    (inside,) = [case for case in cases if case.point == "inside"]
+    assert inside.runs == 2
+    assert [line.split()[0] for line in inside.world] == ["run", "run", "tidied", "tidied"]
+
+
+def test_turn_that_lost_its_claim_is_told_at_its_next_call(fast: Drill) -> None:
+    def marks(log: list[str], turn: Turn) -> str:
+        point("before")
+        try:
+            turn.mark("here")
+        except ClaimLost:
+            log.append("lost")
+            raise
+        return "ok"
+
+    cases = fast.run(marks, world=list, faults=["reclaim", "late"])
+    lost = {(case.fault, case.point) for case in cases if case.world == ["lost"]}
+    assert lost == {(fault, at) for fault in ("reclaim", "late") for at in ("before", "mark.begin")}
+
+
+def test_callers_are_told_one_answer(fast: Drill) -> None:
+    cases = fast.run(careful, world=Mailbox, faults=["duplicate", "stop"])
+    assert {case.reply for case in cases} == {"sent"}
+    assert all(len(case.told) > 1 for case in cases if case.fault == "duplicate")
+
+
+def test_handlers_of_every_kind_are_driven(fast: Drill) -> None:
+    async def answers(turn: AsyncTurn) -> str:
+        await turn.mark("here")
+        return "ok"
+
+    async def streams(turn: AsyncTurn) -> AsyncIterator[str]:
+        yield "o"
+        await turn.mark("here")
+        yield "k"
+
+    for handler in (answers, streams):
+        cases = fast.run(handler)
+        assert {case.fault for case in cases} == set(FAULTS)
+        assert {"mark.begin", "mark.commit"} <= {case.point for case in cases}
+
+
+def test_turn_finds_all_the_messages(fast: Drill) -> None:
+    def joins(turn: Turn) -> str:
+        return " ".join(message.payload for message in turn.messages)
+
+    cases = fast.run(joins, messages=["one", "two"], faults=["late"])
+    assert {case.reply for case in cases if case.point == "finish_hot.begin"} == {"one two"}
+
+
+def test_handler_that_fails_by_itself_is_refused(fast: Drill) -> None:
+    def broken(turn: Turn) -> str:
+        raise RuntimeError
+
+    with pytest.raises(DrillFailed, match="without any fault"):
+        fast.run(broken)
+
+
+def test_check_that_fails_without_any_fault_is_told(fast: Drill) -> None:
+    def refuse(case: Case) -> None:
+        raise AssertionError(f"{case.runs} runs")
+
+    with pytest.raises(DrillFailed, match=r"without any fault: .* 1 runs"):
+        fast.run(lambda turn: "ok", check=refuse)
+
+
+def test_handler_that_takes_other_steps_every_time_is_told(fast: Drill) -> None:
+    runs = iter(range(1000))
+
+    def wanders(turn: Turn) -> str:
+        point(f"step{next(runs)}")
+        return "ok"
+
+    with pytest.raises(DrillFailed, match="must take the same steps every time"):
+        fast.run(wanders, faults=["duplicate"])
+
+
+@pytest.mark.parametrize("about", [{"faults": ["fire"]}, {"messages": []}])
+def test_drill_without_sense_is_refused(fast: Drill, about: Any) -> None:
+    with pytest.raises(InvalidInput):
+        fast.run(lambda turn: "ok", **about)
+
+
+def test_example_of_the_docs_passes_and_its_careless_twin_does_not(tmp_path: Path) -> None:
+    """As an application runs it: pytest finds the fixtures by the plugin's entry point."""
+    page = (ROOT / "docs" / "testing-your-handler.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    careless_example = example.replace('turn.step_key("order")', "str(turn.token)")
+    assert careless_example != example
+    (tmp_path / "test_shop.py").write_text(example)
+    (tmp_path / "test_careless.py").write_text(careless_example)
+    for name, code, said in (("test_shop.py", 0, "1 passed"), ("test_careless.py", 1, "crash at step")):
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", name],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (ran.returncode, said in ran.stdout) == (code, True), ran.stdout + ran.stderr
