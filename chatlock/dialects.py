@@ -8,7 +8,8 @@ hot statements and everything else share one pool.  The hot statements themselve
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -233,12 +234,18 @@ def _pg_patience(url: URL) -> dict[str, Any]:
     return {name: value for name, value in PG_PATIENCE.items() if name not in url.query}
 
 
-def _open_sqlite(connection: Any, record: Any) -> None:
+@contextmanager
+def _closed_on_error(connection: Any) -> Iterator[None]:
     try:
-        _switch_to_wal(connection)
+        yield
     except BaseException:
         connection.close()
         raise
+
+
+def _open_sqlite(connection: Any, record: Any) -> None:
+    with _closed_on_error(connection):
+        _switch_to_wal(connection)
 
 
 def _switch_to_wal(connection: Any) -> None:
@@ -257,7 +264,8 @@ def _switch_to_wal(connection: Any) -> None:
 
 
 def _open_postgresql(connection: Any, record: Any) -> None:
-    connection.execute(PG_SESSION)
+    with _closed_on_error(connection):
+        connection.execute(PG_SESSION)
 
 
 def commits_each_statement(conn: Connection) -> bool:

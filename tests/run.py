@@ -178,11 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def find_files(paths: list[Path]) -> list[Path]:
     """The test files, those that took longest the last time first."""
-    found = {
-        file.resolve()
-        for path in paths
-        for file in (path.rglob("test_*.py") if path.is_dir() else [path])
-    }
+    found = {file.resolve() for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])}
     seconds = _timings()
     return sorted(found, key=lambda file: (-seconds.get(_name(file), float("inf")), file))
 

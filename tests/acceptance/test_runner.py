@@ -24,9 +24,7 @@ FAILURES = {
     "fixture": "def test_unknown(no_such_fixture): pass\n",
     "exit": "import os\ndef test_exits(): os._exit(0)\n",
     "empty": "",
-    "left": (
-        "import subprocess\ndef test_leaves(): subprocess.Popen(['sleep', '60']).returncode = 0\n"
-    ),
+    "left": ("import subprocess\ndef test_leaves(): subprocess.Popen(['sleep', '60']).returncode = 0\n"),
     "warning": "import warnings\ndef test_warns(): warnings.warn('old')\n",
     "thread": (
         "import threading\n"
@@ -39,9 +37,7 @@ FAILURES = {
 
 
 @pytest.fixture
-def run(
-    pg_server: Endpoint, child: Callable[[Child], Child], tmp_path: Path
-) -> Callable[..., tuple[int, list[str]]]:
+def run(pg_server: Endpoint, child: Callable[[Child], Child], tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
     """Run files of these sources; return the exit code and the lines printed."""
 
     def run(sources: dict[str, str], pg_url: str = pg_server.url) -> tuple[int, list[str]]:

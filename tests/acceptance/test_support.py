@@ -211,9 +211,7 @@ def test_child_that_never_prints_the_line_fails_the_wait(child: Keep) -> None:
 
 
 def test_child_is_killed_with_all_that_it_started(child: Keep) -> None:
-    code = (
-        f"import os; os.system('{sys.executable} -c \"import signal; signal.pause()\" & echo $!')"
-    )
+    code = f"import os; os.system('{sys.executable} -c \"import signal; signal.pause()\" & echo $!')"
     process = child(Child.python("-c", code))
     started = int(process.wait_for(""))
     process.kill()

@@ -76,17 +76,13 @@ def templates(request: pytest.FixtureRequest) -> Iterator[Templates]:
 
 
 @pytest.fixture(params=KINDS)
-def database(
-    request: pytest.FixtureRequest, templates: Templates, tmp_path: Path
-) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, templates: Templates, tmp_path: Path) -> Iterator[Database]:
     """A database with chatlock's schema: the test runs on both kinds."""
     yield from _database(request.param, templates, tmp_path, empty=False)
 
 
 @pytest.fixture(params=KINDS)
-def empty_database(
-    request: pytest.FixtureRequest, templates: Templates, tmp_path: Path
-) -> Iterator[Database]:
+def empty_database(request: pytest.FixtureRequest, templates: Templates, tmp_path: Path) -> Iterator[Database]:
     """A database without any table: the test runs on both kinds."""
     yield from _database(request.param, templates, tmp_path, empty=True)
 
@@ -117,9 +113,7 @@ def child() -> Iterator[Callable[[Child], Child]]:
         process.dispose()
 
 
-def _database(
-    kind: str, templates: Templates, directory: Path, *, empty: bool
-) -> Iterator[Database]:
+def _database(kind: str, templates: Templates, directory: Path, *, empty: bool) -> Iterator[Database]:
     if kind == "sqlite":
         made = templates.sqlite(directory / "chatlock.db", empty=empty)
     else:

