@@ -85,7 +85,8 @@ class Scheduler:
         self.threading = SimpleNamespace(
             Thread=type("Thread", (OsThread,), {"scheduler": self}),
             Lock=lambda: Lock(self),
-            Condition=lambda: Condition(self),
+            RLock=lambda: RLock(self),
+            Condition=lambda lock=None: Condition(self, lock),
             Event=lambda: Event(self),
             current_thread=lambda: self.threading.Thread.of(self.current),
             get_ident=lambda: self.current.number,
@@ -207,6 +208,10 @@ class Scheduler:
 
 
 class Lock:
+    """As threading.Lock: anyone may release it."""
+
+    point = "door"
+
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._owner: Fiber | None = None
@@ -220,64 +225,92 @@ class Lock:
 
     def acquire(self) -> bool:
         self._scheduler.maybe_pause("lock")
-        self.take()
+        self._take()
         return True
 
-    def take(self) -> None:
+    def _take(self) -> None:
         me = self._scheduler.current
         while self._owner is not None:
             self._waiting.append(me)
             try:
-                self._scheduler.wait("lock")
+                self._scheduler.wait(self.point)
             finally:
                 self._waiting.remove(me)
         self._owner = me
 
     def release(self) -> None:
-        if self._owner is not self._scheduler.current and not self._scheduler.current.home.dead:
-            raise RuntimeError("a lock is released by a fiber that does not hold it")
+        if self._owner is None and not self._scheduler.current.home.dead:
+            raise RuntimeError("a lock is released that nobody holds")
         self._owner = None
         for fiber in self._waiting:
             self._scheduler.wake(fiber)
+
+
+class RLock(Lock):
+    """As threading.RLock: its holder may take it again.  An interrupt does not meet who waits for it."""
+
+    point = "lock"
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._depth = 0
+
+    def acquire(self) -> bool:
+        if not self.mine:
+            super().acquire()
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        if not self.mine:
+            if self._scheduler.current.home.dead:
+                return
+            raise RuntimeError("a lock is released by a fiber that does not hold it")
+        self._depth -= 1
+        if self._depth == 0:
+            super().release()
 
     @property
     def mine(self) -> bool:
         return self._owner is self._scheduler.current
 
+    def let_go(self) -> int:
+        """Releases it, however often it was taken; returns how often."""
+        depth, self._depth = self._depth, 0
+        super().release()
+        return depth
+
+    def take_again(self, depth: int) -> None:
+        """The other half of let_go."""
+        self._take()
+        self._depth = depth
+
 
 class Condition:
-    """As threading.Condition(), whose lock may be taken again by its holder."""
+    """As threading.Condition."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler, self._lock = scheduler, Lock(scheduler)
-        self._depth = 0
+    def __init__(self, scheduler: Scheduler, lock: RLock | None = None) -> None:
+        self._scheduler, self._lock = scheduler, lock or RLock(scheduler)
         self._waiting: list[Fiber] = []
 
     def __enter__(self) -> bool:
-        if not self._lock.mine:
-            self._lock.acquire()
-        self._depth += 1
-        return True
+        return self._lock.acquire()
 
     def __exit__(self, *exc: object) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self._lock.release()
+        self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self._lock.mine:
             raise RuntimeError("a condition is waited for without its lock")
-        me, depth = self._scheduler.current, self._depth
+        me = self._scheduler.current
         deadline = None if timeout is None else self._scheduler.now + timeout
         self._waiting.append(me)
-        self._depth = 0
-        self._lock.release()
+        depth = self._lock.let_go()
         try:
             return self._scheduler.wait("condition", deadline)
         finally:
             self._waiting.remove(me)
-            self._lock.take()
-            self._depth = depth
+            self._lock.take_again(depth)
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         deadline = None if timeout is None else self._scheduler.now + timeout
@@ -289,12 +322,11 @@ class Condition:
         return held
 
     def notify_all(self) -> None:
-        if not self._lock.mine:
-            raise RuntimeError("a condition is notified without its lock")
-        for fiber in self._waiting:
-            self._scheduler.wake(fiber)
+        self.notify(len(self._waiting))
 
     def notify(self, n: int = 1) -> None:
+        if not self._lock.mine:
+            raise RuntimeError("a condition is notified without its lock")
         for fiber in self._waiting[:n]:
             self._scheduler.wake(fiber)
 
