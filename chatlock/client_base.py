@@ -150,6 +150,7 @@ class Client:
         the defaults for messages to this agent, before the client's.
         """
         intake = Intake(policy, pending_max, overflow)
+        called_with_parentheses(agent, "handler")
 
         def register(call: F) -> F:
             if agent in self._flows.handlers:
@@ -166,6 +167,8 @@ class Client:
         within a thread, retried with maybe_duplicate set, never for a turn that lost its claim.  expire_ms: not
         sent after that. Callers of submit then send nothing themselves, not even for Answered.
         """
+
+        called_with_parentheses(agent, "deliver")
 
         def register(call: F) -> F:
             if agent in self._outbox.deliverers:
@@ -272,6 +275,12 @@ class Client:
         io = self._flows.store.io
         if isinstance(io, AsyncIo):
             io.close()
+
+
+def called_with_parentheses(agent: object, name: str) -> None:
+    """Refuses @chat.handler without parentheses, which would register nothing."""
+    if callable(agent):
+        raise InvalidInput("bad_agent", f"write @chat.{name}(), with parentheses")
 
 
 def log_background(error: BaseException) -> None:

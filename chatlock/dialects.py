@@ -179,7 +179,8 @@ def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
         url = make_url(source) if isinstance(source, str | URL) else source.url
     except (ArgumentError, ValueError, AttributeError):  # a port that is no number may be part of a password
         raise InvalidInput(
-            "bad_url", "the database URL cannot be parsed; its form is dialect://user@host/name"
+            "bad_url",
+            "the database URL cannot be parsed; write sqlite:///chat.db or postgresql://user@host/name",
         ) from None
     backend = url.get_backend_name()
     if backend in ("postgresql", "postgres"):
@@ -209,7 +210,7 @@ def make_engine(
     connect_args: dict[str, Any] = (
         {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else _pg_patience(url)
     )
-    if pooler == "transaction":
+    if pooler == "transaction" and url.get_backend_name() == "postgresql":
         connect_args["prepare_threshold"] = None
     try:
         engine = create_engine(

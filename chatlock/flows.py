@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -57,6 +58,13 @@ class Config:
 def owner_name() -> str:
     """Who holds a claim, for people: host, process, and a part that tells one process life from another."""
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()[:8]}"
+
+
+def place_of(error: BaseException) -> str:
+    """The error's type and where it was raised: its text may hold a payload, its place may not."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+    return f"{type(error).__name__}{where}"
 
 
 class Flows:
@@ -280,7 +288,7 @@ class Flows:
             if self._hands_back(error):
                 raise
             fields = {"claim_id": core.claim.claim_id, "agent": core.claim.agent, "error": type(error).__name__}
-            log.warning("turn.failed", extra=fields)
+            log.warning("turn.failed: %s", place_of(error), extra=fields)
         finally:
             exit_turn(core)
         return core.finished.granted if core.finished is not None else None

@@ -68,7 +68,7 @@ def check(conn: Connection) -> None:
     _check_server(conn)
     found = current(conn)
     if found is None:
-        raise SchemaMismatch("this database has no chatlock tables; run `chatlock db upgrade`")
+        raise SchemaMismatch("this database has no chatlock tables; run `chatlock db upgrade`, or call setup()")
     if found < SCHEMA_VERSION:
         raise SchemaMismatch(
             f"the chatlock tables are at revision {found} and this version needs {SCHEMA_VERSION};"

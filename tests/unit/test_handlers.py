@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chatlock import Chatlock, Turn
 from chatlock.errors import InvalidInput
 from chatlock.handlers import CHUNKS_MAX, Event, Feeds, handler_of, joined
 from chatlock.inputs import Key
@@ -176,3 +178,26 @@ def test_listener_that_stopped_hears_nothing_and_leaves_nothing() -> None:
     assert (heard.data, other.data) == ([], ["chunk"])
     stop_other()
     assert feeds._listeners == {}
+
+
+@pytest.mark.parametrize("name", ["handler", "deliver"])
+def test_decorator_without_parentheses_is_refused(name: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'chat.db'}"
+    with Chatlock(url, poller=False) as chat, pytest.raises(InvalidInput, match=rf"write @chat\.{name}\(\)"):
+        getattr(chat, name)(lambda turn: "ok")
+
+
+def test_failed_turn_tells_where_it_was_raised_and_not_what_was_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Chatlock(f"sqlite:///{tmp_path / 'chat.db'}", tenant="t", poller=False) as chat:
+        chat.setup()
+
+        @chat.handler()
+        def answer(turn: Turn) -> str:
+            raise RuntimeError("canary")
+
+        chat.submit("a", "hello", wait_ms=0)
+    assert "RuntimeError at" in caplog.text
+    assert "in answer" in caplog.text
+    assert "canary" not in caplog.text
