@@ -34,7 +34,7 @@ class Handler:
     intake: Intake
 
 
-def handler_of(call: Callable[..., Any], agent: str, intake: Intake) -> Handler:
+def handler_of(call: Callable[..., Any], agent: str, intake: Intake = Intake()) -> Handler:
     """Classifies a handler: sync, async, or an async generator whose chunks are streamed."""
     checked_id(agent, "agent")
     if not callable(call):
