@@ -20,12 +20,12 @@ from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
 from chatlock.inputs import Key, key_hash
-from chatlock.intake import Choice, Intake
+from chatlock.intake import Choice, Intake, Named
 from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
 from chatlock.ops.submit import Submission
 from chatlock.polling import BATCH, Poller
-from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome, Overflow, PolicyName
+from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome, Overflow
 from chatlock.sweep import Sweep
 from chatlock.turn_core import TurnCore
 from chatlock.wake.channel import Channel
@@ -57,7 +57,7 @@ class SubmitOptions(TypedDict, total=False):
     message_id: str | None
     tenant: str | None
     agent: str
-    policy: PolicyName | None
+    policy: Named | None
     pending_max: int | None
     overflow: Overflow | None
     expire_ms: int | None

@@ -31,7 +31,7 @@ from chatlock.ops.claim import Granted, Request
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.submit import Submission, submit_in
 from chatlock.place import Place
-from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome
+from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome
 from chatlock.store import Store
 from chatlock.turn_core import TurnCore, enter_turn, exit_turn
 from chatlock.wake.channel import Channel
@@ -137,7 +137,7 @@ class Flows:
             text,
             text_hash,
             agent,
-            intake.policy_for(payload),
+            *intake.policy_for(payload),
             recreate,
             expire_ms=None if expire_ms is None else checked_ms(expire_ms, "expire_ms", least=1),
             if_idle=if_idle,
@@ -195,6 +195,8 @@ class Flows:
 
     async def submit_in(self, conn: Any, what: Submission) -> Outcome:
         """Stores in the caller's transaction; never claims.  The poller finds it after the commit."""
+        if POLICIES[what.policy].store == "never":
+            raise InvalidInput("bad_policy", f"{what.policy} stores nothing: it has no use for conn")
         return (await on_caller(self.store.io, conn, lambda c: submit_in(c, what, self.config.limits))).outcome
 
     async def request(self, agent: str) -> Request:

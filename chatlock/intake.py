@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from chatlock.errors import InvalidInput
-from chatlock.protocol import OVERFLOWS, POLICIES, Overflow, PolicyName
+from chatlock.inputs import checked_ms
+from chatlock.protocol import OVERFLOWS, POLICIES, Debounce, Overflow, PolicyName
 
-Choice: TypeAlias = "PolicyName | Callable[[Any], PolicyName]"
+Named: TypeAlias = "PolicyName | Debounce"
+Choice: TypeAlias = "Named | Callable[[Any], Named]"
 """A policy, or a function that chooses it from the message's payload."""
 
 
@@ -37,14 +39,20 @@ class Intake:
             self.overflow if self.overflow is not None else other.overflow,
         )
 
-    def policy_for(self, payload: object) -> str:
-        """The name of the policy for this payload."""
+    def policy_for(self, payload: object) -> tuple[str, Debounce | None]:
+        """The name of the policy for this payload, and its times if the next turn is to wait for quiet."""
         chosen = self.policy(payload) if callable(self.policy) else self.policy
-        return checked_policy(chosen if chosen is not None else "enqueue")
+        chosen = "enqueue" if chosen is None else chosen
+        checked_policy(chosen)
+        if isinstance(chosen, Debounce):
+            return "debounce", chosen
+        return chosen, Debounce() if POLICIES[chosen].quiet else None
 
 
-def checked_policy(name: object) -> str:
-    """`name` if it is a policy's, else InvalidInput."""
-    if not isinstance(name, str) or name not in POLICIES:
-        raise InvalidInput("bad_policy", f"policy must be one of {', '.join(POLICIES)}")
-    return name
+def checked_policy(chosen: object) -> None:
+    """Raises InvalidInput for what is no policy."""
+    if isinstance(chosen, Debounce):
+        checked_ms(chosen.quiet_ms, "quiet_ms", least=1)
+        checked_ms(chosen.max_wait_ms, "max_wait_ms", least=1)
+    elif not isinstance(chosen, str) or chosen not in POLICIES:
+        raise InvalidInput("bad_policy", f"policy must be a Debounce or one of {', '.join(POLICIES)}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.inputs import Key, checked_ms
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
-from chatlock.protocol import NotFound, Outcome, Queued, Unknown
+from chatlock.protocol import POLICIES, NotFound, Outcome, Queued, Refused, Unknown
 from chatlock.turn_core import TurnCore, inside_turn_of
 from chatlock.wake.waiters import Waiter
 
@@ -34,7 +35,8 @@ class Place:
         if flows.closing:
             raise Closed
         self._flows, self._what = flows, what
-        self._claims = claims and not inside
+        self._attaches = POLICIES[what.policy].store == "never"
+        self._claims = claims and not inside and not self._attaches
         self._wait_ms = 0 if inside else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
         self._deadline = None if self._wait_ms is None else time.monotonic() + self._wait_ms / 1000
         self._incarnation, self.seq = 0, 0
@@ -67,6 +69,8 @@ class Place:
 
     async def first(self) -> TurnCore | Outcome:
         """Stores the message; the turn if the claim was won, or the outcome once there is one or the wait is over."""
+        if self._attaches:
+            return await self._attached()
         request = await self._flows.request(self._what.agent) if self._claims else None
         try:
             stored = await self._asking(request, self._flows.store.submit(self._what, request))
@@ -83,6 +87,14 @@ class Place:
         if not isinstance(stored.outcome, Queued):
             return stored.outcome
         return stored.outcome if self._waiter is None else await self.next()
+
+    async def _attached(self) -> Outcome:
+        """Stores nothing: what becomes of the oldest message that the running turn has."""
+        status, message_id = await self._flows.store.in_turn(self._what.key)
+        if message_id is None:
+            return Refused(message_id=self._what.message_id, reason="no_turn", state=status)
+        self._what = replace(self._what, message_id=message_id)
+        return await self.found()
 
     async def found(self) -> Outcome:
         """The outcome of a message that is stored already, once there is one or the wait is over."""

@@ -146,12 +146,13 @@ class Policy(NamedTuple):
     """What a message does when a turn is running or messages are pending; submit applies the row.
 
     store: whether it is stored, if_free = only where no turn runs and nothing is pending.  pending: what becomes of the
-    pending messages that no turn has.
+    pending messages that no turn has.  quiet: whether the next turn waits until no more such messages come.
     """
 
-    store: Literal["always", "if_free"]
+    store: Literal["always", "if_free", "never"]
     pending: Literal["keep", "supersede"]
     text: str
+    quiet: bool = False
 
 
 POLICIES: dict[str, Policy] = {
@@ -160,8 +161,21 @@ POLICIES: dict[str, Policy] = {
     ),
     "reject": Policy("if_free", "keep", "refused with Busy and not stored while a turn runs or messages are pending"),
     "latest": Policy("always", "supersede", "stored, and supersedes the pending messages that no turn has fetched"),
+    "debounce": Policy("always", "keep", "stored; the next turn waits until no more such messages come", quiet=True),
+    "attach": Policy("never", "keep", "not stored: its caller waits for the running turn and is told its outcome"),
 }
-PolicyName = Literal["enqueue", "reject", "latest"]
+PolicyName = Literal["enqueue", "reject", "latest", "debounce", "attach"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Debounce:
+    """The policy debounce with its own times: a turn starts quiet_ms after the last message, and no later than
+    max_wait_ms after the oldest pending one.
+    """
+
+    quiet_ms: int = 2_000
+    max_wait_ms: int = 10_000
+
 
 OVERFLOWS: dict[str, str] = {
     "reject": 'the new message is Refused("full") and not stored',

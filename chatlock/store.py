@@ -84,6 +84,10 @@ class Store:
         """See ops.inspect."""
         return await self.read("status", lambda c: inspect.outcome_of(c, key, message_id))
 
+    async def in_turn(self, key: Key) -> tuple[str, str | None]:
+        """See ops.inspect."""
+        return await self.read("in_turn", lambda c: inspect.in_turn(c, key))
+
     async def located(self, key: Key, message_id: str) -> tuple[int, int] | None:
         """See ops.inspect."""
         return await self.read("locate", lambda c: inspect.locate(c, key, message_id))

@@ -22,6 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS_MAX = 900
 SIM = "tests/sim/test_sim.py"
+POLICIES = "tests/conformance/test_policies.py -k sqlite"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -78,6 +79,14 @@ TABLE = (
         "tests/conformance/test_submit.py -k sqlite",
     ),
     Mutant("recreate_seq_kept", "ops/submit.py", "        done_seq=0,\n", "        done_seq=threads.c.done_seq,\n"),
+    # -- policies ------------------------------------------------------------------------------------------------
+    Mutant("latest_takes_held", "ops/submit.py", "above = held_upto(row)\n", "above = row.done_seq\n", POLICIES),
+    Mutant("cap_counts_held", "ops/submit.py", '"above": held_upto(row), "n', '"above": row.done_seq, "n', POLICIES),
+    Mutant("if_idle_ignored", "ops/submit.py", "if what.if_idle and", "if not what.key and", POLICIES),
+    Mutant("if_turn_is_any_turn", "ops/submit.py", "and what.if_turn != row.token", "and not row.token", POLICIES),
+    Mutant("debounce_for_ever", "ops/submit.py", "oldest + times.max_wait_ms", "2**53", POLICIES),
+    Mutant("expire_counts_turns", "ops/resolve.py", "last_end=last_end or 0", "last_end=0", POLICIES),
+    Mutant("expire_of_held", "ops/resolve.py", '{"above": held_upto(row), "', '{"above": row.done_seq, "', POLICIES),
     # -- claim ---------------------------------------------------------------------------------------------------
     Mutant(
         "claim_token_kept", "ops/claim.py", "        token=threads.c.token + 1,\n        claim_id", "        claim_id"

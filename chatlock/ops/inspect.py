@@ -78,6 +78,15 @@ LOCATE = named(
     .join(threads, _message_of_thread)
     .where(of_thread(messages), messages.c.message_id == b("message_id")),
 )
+HEAD = named(
+    "message.in_turn",
+    select(threads.c.status, messages.c.message_id)
+    .outerjoin(
+        messages,
+        and_(_message_of_thread, messages.c.seq == threads.c.done_seq + 1, threads.c.status == "running"),
+    )
+    .where(of_thread(threads)),
+)
 _place = (messages.c.tenant, messages.c.thread_id, messages.c.incarnation, messages.c.seq)
 _seen = select(
     *_place,
@@ -102,6 +111,14 @@ LOOK = named(
     ),
 )
 LOOK_MAX = 200
+
+
+def in_turn(conn: Connection, key: Key) -> tuple[str, str | None]:
+    """The thread's status, and the id of the oldest message that the running turn has, or is about to have; None: no
+    turn runs.
+    """
+    row = run(conn, HEAD, key).one_or_none()
+    return (Status.ABSENT, None) if row is None else (row.status, row.message_id)
 
 
 def outcome_of(conn: Connection, key: Key, message_id: str) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import func, insert, select, update
@@ -20,6 +20,7 @@ from chatlock.protocol import (
     TOKENS_PER_EPOCH,
     Busy,
     Conflict,
+    Debounce,
     Disposition,
     Gone,
     Limits,
@@ -43,6 +44,7 @@ class Submission:
     payload_hash: str
     agent: str
     policy: str = "enqueue"
+    debounce: Debounce | None = None
     recreate: bool = False
     redrive_of: str | None = None
     trace: str | None = None
@@ -56,7 +58,7 @@ class Submission:
     def plain(self) -> bool:
         """Whether the hot statement can store it: no precondition, no limit, and pending messages stay as they are."""
         limited = self.if_idle or (self.expire_ms, self.if_turn, self.pending_max) != (None, None, None)
-        return not limited and POLICIES[self.policy].pending == "keep"
+        return not limited and POLICIES[self.policy].pending == "keep" and self.debounce is None
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,20 @@ TOO_OLD = named(
     .order_by(messages.c.seq.desc())
     .limit(1)
     .offset(b("newer")),
+)
+OLDEST = named(
+    "submit.oldest",
+    select(messages.c.received_at)
+    .where(of_incarnation(messages), messages.c.seq > b("above"), messages.c.disposition == "pending")
+    .order_by(messages.c.seq)
+    .limit(1),
+)
+QUIET = named(
+    "submit.quiet",
+    update(threads)
+    .where(of_thread(threads), threads.c.incarnation == b("incarnation"))
+    .values(quiet_until=b("until"))
+    .returning(threads.c.quiet_until),
 )
 ADVANCE_LAST = named(
     "thread.advance_last",
@@ -227,12 +243,22 @@ def _too_old(conn: Connection, what: Submission, row: ThreadRow) -> int | None:
     return seq
 
 
+def _wait_for_quiet(conn: Connection, what: Submission, row: ThreadRow, times: Debounce, above: int) -> ThreadRow:
+    """The next turn starts once it has been quiet, or the oldest message above `above` has waited long enough."""
+    oldest = run(conn, OLDEST, what.key, incarnation=row.incarnation, above=above).scalar_one()
+    until = min(row.now + times.quiet_ms, oldest + times.max_wait_ms)
+    run(conn, QUIET, what.key, incarnation=row.incarnation, until=until).one()
+    return replace(row, quiet_until=until)
+
+
 def _take_in(conn: Connection, what: Submission, row: ThreadRow, too_old: int | None, limits: Limits) -> ThreadRow:
     """Stores the new message, and supersedes the pending ones that its policy or the limit says, or itself."""
     above = held_upto(row)
     row = _store(conn, what, row)
     seq = row.last_seq
     by: int | None = seq
+    if what.debounce is not None and (too_old is None or what.overflow != "drop_newest"):
+        row = _wait_for_quiet(conn, what, row, what.debounce, above)
     if POLICIES[what.policy].pending == "supersede":
         upto = seq - 1
     elif too_old is None:

@@ -1,3 +1,13 @@
+-- message.in_turn
+SELECT chatlock_threads.status, chatlock_messages.message_id
+FROM chatlock_threads LEFT OUTER JOIN chatlock_messages ON chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.seq = chatlock_threads.done_seq + 1
+AND chatlock_threads.status = 'running'
+WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
+AND chatlock_threads.thread_id = :b_thread::VARCHAR;
+
 -- message.locate
 SELECT chatlock_messages.incarnation, chatlock_messages.seq
 FROM chatlock_messages JOIN chatlock_threads ON chatlock_messages.tenant = chatlock_threads.tenant

@@ -1,3 +1,21 @@
+-- submit.oldest
+SELECT chatlock_messages.received_at
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.incarnation = :b_incarnation::BIGINT
+AND chatlock_messages.seq > :b_above::BIGINT
+AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_messages.seq
+ LIMIT 1;
+
+-- submit.quiet
+UPDATE chatlock_threads
+SET quiet_until=:b_until::BIGINT
+WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
+AND chatlock_threads.thread_id = :b_thread::VARCHAR
+AND chatlock_threads.incarnation = :b_incarnation::BIGINT
+RETURNING chatlock_threads.quiet_until;
+
 -- submit.too_old
 SELECT chatlock_messages.seq
 FROM chatlock_messages

@@ -34,6 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "reclaim.observe": ({}, "chatlock_turns_one_running"),
     "resolve.overdue": ({"b_incarnation": 1, "b_above": 2000, "b_now": 5}, "chatlock_messages_pkey"),
     "resolve.last_end": ({"b_incarnation": 1}, "chatlock_turns_pkey"),
+    "submit.oldest": ({"b_incarnation": 1, "b_above": 2000}, "chatlock_messages_pkey"),
     "submit.too_old": ({"b_incarnation": 1, "b_above": 2000, "b_newer": 9}, "chatlock_messages_pkey"),
     "turn.before": ({"b_incarnation": 1, "b_token": 3}, "chatlock_turns_pkey"),
     "purge.old_turns": ({"b_since": 0, "b_age": 10**12, "b_limit": 200}, "chatlock_turns_by_end"),

@@ -10,6 +10,7 @@ from chatlock import (
     AlreadyAnswered,
     Answered,
     Busy,
+    Debounce,
     Expired,
     InvalidInput,
     NotFound,
@@ -20,7 +21,7 @@ from chatlock import (
 from tests.conformance import rows
 from tests.conformance.conftest import NewChat, Start
 from tests.support.databases import Database
-from tests.support.waiting import SECONDS_MAX
+from tests.support.waiting import SECONDS_MAX, until
 
 pytestmark = pytest.mark.usefixtures("world")
 
@@ -32,6 +33,12 @@ def payloads(turn: Any) -> list[Any]:
 def stored(chat: Any, *names: str, thread: str = "c1", **options: Any) -> list[Any]:
     """Messages whose payload is their id, stored without waiting."""
     return [chat.submit(thread, name, message_id=name, wait_ms=0, **options) for name in names]
+
+
+def await_waiter(chat: Any) -> None:
+    """Returns once somebody waits for a message."""
+    by_key = chat._flows.waiters._by_key
+    until(lambda: any(waiter.waited for waiters in list(by_key.values()) for waiter in list(waiters)))
 
 
 # -- latest --
@@ -83,6 +90,119 @@ def test_latest_repeated_supersedes_nothing_more(chat: Any, database: Database) 
         stored(chat, "m2", policy="latest")
         assert rows.dump(database) == before
         turn.finish("one")
+
+
+# -- debounce --
+FAR = Debounce(quiet_ms=600_000, max_wait_ms=1_200_000)
+
+
+def test_debounced_messages_get_one_turn_once_it_is_quiet(chat: Any, database: Database) -> None:
+    ran: list[Any] = []
+    chat.handler()(lambda turn: ran.append(payloads(turn)))
+    stored(chat, "m1", "m2", policy=FAR)
+    row = rows.thread_row(database)
+    assert (row["status"], row["not_before"]) == ("idle", 0)
+    assert [due["due_at"] for due in rows.table(database, "chatlock_due")] == [row["quiet_until"]]
+    chat.sweep_once()
+    assert ran == []
+    rows.execute(database, "UPDATE chatlock_threads SET quiet_until = 0")
+    rows.execute(database, "UPDATE chatlock_due SET due_at = 0")
+    chat.sweep_once()
+    assert ran == [["m1", "m2"]]
+
+
+def test_each_debounced_message_moves_the_start_up_to_the_longest_wait(chat: Any, database: Database) -> None:
+    policy = Debounce(quiet_ms=10_000, max_wait_ms=50_000)
+
+    def waits() -> int:
+        stored(chat, f"m{len(rows.messages(database))}", policy=policy)
+        first, *_, last = [row["received_at"] for row in rows.messages(database)] * 2
+        until = int(rows.thread_row(database)["quiet_until"])
+        return until - first if until == first + policy.max_wait_ms else until - int(last)
+
+    def as_if_received_before(ms: int) -> None:
+        rows.execute(database, f"UPDATE chatlock_messages SET received_at = received_at - {ms}")
+
+    assert abs(waits() - 10_000) < 1_000  # two clocks of one transaction
+    as_if_received_before(30_000)
+    assert abs(waits() - 10_000) < 1_000
+    as_if_received_before(15_000)
+    assert waits() == 50_000
+
+
+def test_waiter_runs_the_turn_once_it_is_quiet(chat: Any, database: Database, start: Start) -> None:
+    chat.handler()(payloads)
+    stored(chat, "m1", policy=FAR)
+    waiting = start(lambda: chat.submit("c1", "m2", policy=FAR, wait_ms=None))
+    await_waiter(chat)
+    rows.execute(database, "UPDATE chatlock_threads SET quiet_until = 0")
+    assert waiting.result(SECONDS_MAX).reply == ["m1", "m2"]
+
+
+def test_start_that_is_overdue_is_not_put_off(chat: Any, database: Database) -> None:
+    stored(chat, "m1")
+    rows.execute(database, "UPDATE chatlock_messages SET received_at = 1")
+    chat.handler()(payloads)
+    assert chat.submit("c1", "m2", policy=FAR).reply == ["m1", "m2"]
+
+
+def test_debounce_leaves_the_backoff_of_a_failed_message(chat: Any, database: Database) -> None:
+    with pytest.raises(RuntimeError), chat.turn("c1", "m1"):
+        raise RuntimeError
+    before = rows.thread_row(database)
+    stored(chat, "m2", policy=Debounce(quiet_ms=1, max_wait_ms=1))
+    after = rows.thread_row(database)
+    assert [after[name] for name in ("not_before", "attempts")] == [before[name] for name in ("not_before", "attempts")]
+    (due,) = rows.table(database, "chatlock_due")
+    assert due["due_at"] == after["not_before"] > 0
+
+
+def test_debounced_message_beside_a_turn_waits_after_its_end(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "m1") as turn:
+        stored(chat, "m2", policy=FAR)
+        turn.finish("one")
+    (due,) = rows.table(database, "chatlock_due")
+    assert due["due_at"] == rows.thread_row(database)["quiet_until"]
+
+
+# -- attach --
+def test_attached_caller_is_told_the_outcome_of_the_running_turn(chat: Any, database: Database, start: Start) -> None:
+    with chat.turn("c1", "m1", message_id="m1") as turn:
+        before = rows.dump(database)
+        attached = start(lambda: chat.submit("c1", "m2", policy="attach", wait_ms=None))
+        await_waiter(chat)
+        now = chat.submit("c1", "m2", policy="attach", wait_ms=0)
+        assert now == Queued(message_id="m1", seq=1, position=0, turn=turn.token)
+        assert rows.dump(database) == before
+        turn.finish("one")
+        token = turn.token
+    assert attached.result(SECONDS_MAX) == AlreadyAnswered(message_id="m1", seq=1, reply="one", turn=token)
+    assert len(rows.messages(database)) == 1
+
+
+def test_attached_caller_follows_the_message_when_its_turn_fails(chat: Any, database: Database, start: Start) -> None:
+    chat.handler()(payloads)
+    with chat.turn("c1", "m1", message_id="m1") as turn:
+        attached = start(lambda: chat.submit("c1", "m2", policy="attach", wait_ms=None))
+        await_waiter(chat)
+        turn.fail("broke")
+    rows.pass_backoff(database)
+    chat.sweep_once()
+    assert attached.result(SECONDS_MAX) == AlreadyAnswered(message_id="m1", seq=1, reply=["m1"], turn=2)
+
+
+def test_attach_without_a_turn_is_refused_and_writes_nothing(chat: Any, database: Database) -> None:
+    stored(chat, "m1")
+    before = rows.dump(database)
+    for thread, state in (("c1", "idle"), ("new", "absent")):
+        told = chat.submit(thread, "m2", message_id="m2", policy="attach")
+        assert told == Refused(message_id="m2", reason="no_turn", state=state)
+    assert rows.dump(database) == before
+
+
+def test_attach_has_no_use_for_a_transaction(chat: Any) -> None:
+    with pytest.raises(InvalidInput):
+        chat.submit("c1", "m1", policy="attach", conn=object())
 
 
 # -- preconditions --
@@ -264,6 +384,8 @@ def test_limit_of_the_handler_goes_before_the_clients(new_chat: NewChat) -> None
     "options",
     [
         {"policy": "newest"},
+        {"policy": Debounce(quiet_ms=0)},
+        {"policy": Debounce(max_wait_ms=0)},
         {"overflow": "block"},
         {"pending_max": 0},
         {"pending_max": True},
