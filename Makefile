@@ -3,6 +3,8 @@ PYTHON ?= python3
 SPEED ?= 1000
 DB ?= sqlite
 ARGS ?=
+SEED ?=
+SEEDS ?= 1000
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -14,7 +16,7 @@ TYPED := chatlock $(wildcard poller)
 STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick demo demo-workers test test-long check docs sql
+.PHONY: help bench-quick demo demo-workers test test-long sim mutants check docs sql
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +34,12 @@ test: $(DEV) ## Run the whole suite on real servers that it starts itself (ARGS=
 
 test-long: $(DEV) ## Run the same tests with their full counts
 	CHATLOCK_LONG=1 $(BIN)/python -m tests.run $(ARGS)
+
+sim: $(DEV) ## Play seeds of the deterministic simulation (SEED=7 replays one, SEEDS=100000 plays that many)
+	$(BIN)/python -m tests.sim $(if $(SEED),$(SEED),--seeds $(SEEDS)) $(ARGS)
+
+mutants: $(DEV) ## Weaken the core rule by rule, and see that a test goes red for each (ARGS=finish runs some)
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 check: $(DEV) ## Check style, types, layers, sizes, words, and that the generated docs are in step
 	$(BIN)/ruff check

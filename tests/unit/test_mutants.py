@@ -1,0 +1,51 @@
+"""The seeded bugs are in step with the core, and the runner tells red from green."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import mutants
+from tests.mutants import TABLE, Mutant, mutate, text_faults
+
+
+def test_every_text_is_found_exactly_once() -> None:
+    found = text_faults()
+    assert not found, "\n".join(found)
+
+
+def test_names_differ_and_every_mutant_changes_something() -> None:
+    assert len({mutant.name for mutant in TABLE}) == len(TABLE) >= 40
+    assert all(mutant.text != mutant.instead for mutant in TABLE)
+
+
+def test_core_is_covered() -> None:
+    files = {mutant.file for mutant in TABLE}
+    ops = {"ops/submit.py", "ops/claim.py", "ops/fetch.py", "ops/finish.py", "ops/hot.py", "ops/unanswered.py"}
+    assert files >= ops | {"executor.py", "flows.py", "wake/waiters.py", "sweep.py", "heart.py", "turn_core.py"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "test", "wrong"),
+    [
+        ("ops/claim.py", "no such text", mutants.SIM, "its text is 0 times in chatlock/ops/claim.py"),
+        ("ops/claim.py", "import", mutants.SIM, "times in chatlock/ops/claim.py"),
+        ("ops/claim.py", "def claim_due(", "tests/test_nothing.py::test_it", "there is no tests/test_nothing.py"),
+    ],
+)
+def test_mutant_out_of_step_is_told(file: str, text: str, test: str, wrong: str) -> None:
+    (told,) = text_faults((Mutant("weaker", file, text, "", test),))
+    assert wrong in told
+
+
+@pytest.mark.parametrize(("instead", "red"), [("x = 2", True), ("x = 1  # the same", False)])
+def test_runner_tells_red_from_green_and_puts_the_file_back(instead: str, red: bool, tmp_path: Path) -> None:
+    (tmp_path / "chatlock" / "testing").mkdir(parents=True)
+    (tmp_path / "chatlock" / "testing" / "plugin.py").touch()  # pytest loads it by its entry point
+    module = tmp_path / "chatlock" / "__init__.py"
+    module.write_text("x = 1")
+    (tmp_path / "test_it.py").write_text("import chatlock\ndef test_it():\n    assert chatlock.x == 1\n")
+    verdict = mutate(tmp_path, Mutant("weaker", "__init__.py", "x = 1", instead, "test_it.py"))
+    assert verdict.red is red, verdict.output
+    assert module.read_text() == "x = 1"
