@@ -252,7 +252,8 @@ class Flows:
             self._live_changed.notify_all()
         self.on_end(core)
         left = core.finished is None or core.finished.left
-        self.changed(core.claim.key, due=left, elsewhere=left or core.served_others)
+        due = left and not core.interrupted
+        self.changed(core.claim.key, due=due, elsewhere=left or core.served_others)
         if core.delivers:
             self.nudge()
 
@@ -307,6 +308,7 @@ class Flows:
             if core.finished is not None and await core.confirm(self.store):
                 return
             if self._hands_back(error):
+                core.interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
                 await core.release(self.store)
                 if request is not None:
                     await self.store.release(core.claim.key, request.claim_id)

@@ -22,6 +22,7 @@ from chatlock.turn import AsyncTurn, Turn
 from chatlock.turn_core import TurnCore
 
 CHUNKS_MAX = 1000
+NO_INTAKE = Intake()
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Handler:
     intake: Intake
 
 
-def handler_of(call: Callable[..., Any], agent: str, intake: Intake = Intake()) -> Handler:
+def handler_of(call: Callable[..., Any], agent: str, intake: Intake = NO_INTAKE) -> Handler:
     """Classifies a handler: sync, async, or an async generator whose chunks are streamed."""
     checked_id(agent, "agent")
     if not callable(call):

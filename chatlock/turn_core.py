@@ -47,6 +47,7 @@ class TurnCore:
         self.began_at = time.monotonic()
         self.lost = False
         self.ended: str | None = None
+        self.interrupted = False  # the process may be about to end: its own poller is not told to begin the turn again
         self.finished: Finished | None = None
         self.reply: Any = None
         self.upto = 0
