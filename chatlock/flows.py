@@ -79,10 +79,7 @@ class Flows:
         self.waiters = Waiters(
             lambda waited: executor.read("look", lambda c: inspect.look(c, waited, config.limits.backoff_max_ms))
         )
-        self.heart = Heart(
-            lambda claim: executor.beat(lambda c: heartbeat(c, claim)),
-            config.limits.beat_ms,
-        )
+        self.heart = Heart(lambda claim: executor.beat(lambda c: heartbeat(c, claim)), config.limits.beat_ms)
         self.nudge: Callable[[], None] = lambda: None
         self.prepare: Callable[[TurnCore], None] = lambda core: None
         self.on_end: Callable[[TurnCore], None] = lambda core: None
