@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chatlock.ops.submit import Submitted
     from tests.support.databases import Database
 
-LIMITS = Limits(backoff_ms=0)
+LIMITS = Limits(backoff_ms=0, lease_ms=600_000)  # a busy machine takes longer than ten seconds over a scene
 AGENT = "default"
 ACTORS_MAX = 3
 COPIED = {
