@@ -6,7 +6,9 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy
@@ -236,7 +238,8 @@ def test_wait_that_is_broken_off_leaves_the_line(monkeypatch: pytest.MonkeyPatch
     turnstile = Turnstile()
     ticket = turnstile.ticket()
     with turnstile.ticket():
-        monkeypatch.setattr(ticket._mine, "wait", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        door = SimpleNamespace(acquire=Mock(side_effect=KeyboardInterrupt), release=Mock())
+        monkeypatch.setattr(ticket, "_door", door)
         with pytest.raises(KeyboardInterrupt):
             ticket.__enter__()
         assert len(turnstile._line) == 1
