@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -76,7 +77,7 @@ TABLE = (
         "ops/submit.py",
         "        token=threads.c.token + 1,\n        last_seq=0",
         "        last_seq=0",
-        "tests/conformance/test_submit.py -k sqlite",
+        "tests/conformance/test_counters.py -k sqlite",
     ),
     Mutant("recreate_seq_kept", "ops/submit.py", "        done_seq=0,\n", "        done_seq=threads.c.done_seq,\n"),
     # -- policies ------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ TABLE = (
         "ops/claim.py",
         "        beat=0,\n",
         "        beat=threads.c.beat,\n",
-        "tests/conformance/test_reclaim.py -k sqlite",
+        "tests/conformance/test_counters.py -k sqlite",
     ),
     Mutant(
         "claim_hurries_backoff", "ops/claim.py", "row.starts_at(request.limits.backoff_max_ms) > row.now", "row.now < 0"
@@ -109,12 +110,14 @@ TABLE = (
         "ops/claim.py",
         "seq is not None and row.done_seq >= seq",
         "seq is not None and row.done_seq > seq + 99",
+        "tests/races/test_recovery.py -k gets_no_turn",
     ),
     Mutant(
         "claim_in_other_incarnation",
         "ops/claim.py",
         "if row is None or row.incarnation != incarnation:",
         "if row is None:",
+        "tests/races/test_recovery.py -k gets_no_turn",
     ),
     Mutant(
         "claim_fetch_rides_after_charge", "ops/claim.py", "    if not claim.fresh:\n        return Granted(claim)\n", ""
@@ -290,14 +293,14 @@ TABLE = (
         "ops/unanswered.py",
         "        threads.c.expires_at < stable_ms(),\n        threads.c.token",
         "        threads.c.token",
-        "tests/conformance/test_reclaim.py -k sqlite",
+        "tests/races/test_guards.py -k lock_stale",
     ),
     Mutant(
         "reclaim_other_beat",
         "ops/unanswered.py",
         '        threads.c.token == b("token"),\n        threads.c.beat == b("beat"),\n',
         '        threads.c.token == b("token"),\n',
-        "tests/conformance/test_reclaim.py -k sqlite",
+        "tests/races/test_guards.py -k lock_stale",
     ),
     Mutant(
         "reclaim_charges_unreceived",
@@ -360,7 +363,7 @@ TABLE = (
         "ops/operate.py",
         "    run(conn, PARK, key).one()\n    drop_due(conn, key)\n",
         "    run(conn, PARK, key).one()\n",
-        "tests/conformance/test_transitions.py -k sqlite",
+        "tests/conformance/test_counters.py -k sqlite",
     ),
     Mutant(
         "resume_without_due",
@@ -418,7 +421,7 @@ TABLE = (
         "ops/base.py",
         "row is None or row.claim_id != claim.claim_id",
         "row is None",
-        "tests/conformance/test_turn.py -k sqlite",
+        "tests/conformance/test_counters.py -k sqlite",
     ),
     Mutant(
         "prefix_beyond_pending",
@@ -482,7 +485,7 @@ TABLE = (
         "flows.py",
         "        self.waiters.wake(key)\n        if due",
         "        if due",
-        "tests/conformance/test_waiting.py -k sqlite",
+        "tests/unit/test_waiters.py",
     ),
     # -- waiters, heart, sweep, turn -------------------------------------------------------------------------------
     Mutant("waiter_told_by_fetch", "ops/inspect.py", "resolved=not pending or row.status in", "resolved=row.status in"),
@@ -497,7 +500,7 @@ TABLE = (
         "wake/waiters.py",
         "                waiter.missed = False\n                self._woken.add(waiter.key)",
         "                waiter.missed = False",
-        "tests/conformance/test_waiting.py -k sqlite",
+        "tests/unit/test_waiters.py",
     ),
     Mutant(
         "look_error_ends_looks",
@@ -510,28 +513,28 @@ TABLE = (
         "wake/waiters.py",
         "and (waiter.key not in claimers or name[3] < claimers[waiter.key][0])",
         "and waiter.key not in claimers",
-        "tests/conformance/test_waiting.py -k sqlite",
+        "tests/unit/test_waiters.py",
     ),
     Mutant(
         "heart_forgets_others",
         "heart.py",
         "self._turns.pop(claim_id, None) is not None",
         "bool(self._turns.clear())",
-        "tests/conformance/test_turn.py -k sqlite",
+        "tests/unit/test_heart.py",
     ),
     Mutant(
         "heart_beats_once",
         "heart.py",
         "                self._turns[claim_id] = (ref, now + self._every_s)\n                due.append(turn)",
         "                del self._turns[claim_id]\n                due.append(turn)",
-        "tests/conformance/test_turn.py -k sqlite",
+        "tests/unit/test_heart.py",
     ),
     Mutant(
         "heart_takes_busy_for_lost",
         "heart.py",
         "                    self._soon(turn.claim.claim_id)",
         "                    turn.set_lost()",
-        "tests/conformance/test_turn.py -k sqlite",
+        "tests/unit/test_heart.py",
     ),
     Mutant(
         "sweep_reclaims_at_first_sight",
@@ -551,14 +554,14 @@ TABLE = (
         "sweep.py",
         '            log.exception("thread.not_served", extra={"op": name, "thread_hash": key_hash(key)[:12]})\n',
         "            raise\n",
-        "tests/conformance/test_reclaim.py -k sqlite",
+        "tests/acceptance/test_service.py -k bad_threads",
     ),
     Mutant(
         "check_ignores_lease",
         "turn_core.py",
         " or time.monotonic() >= self._valid_until",
         "",
-        "tests/conformance/test_turn.py -k sqlite",
+        "tests/conformance/test_turn_end.py -k 'sqlite and check'",
     ),
     Mutant(
         "fetch_hands_out_twice",
@@ -572,7 +575,7 @@ TABLE = (
         "turn_core.py",
         "c.incarnation, c.from_seq + 1, name)",
         "c.incarnation, c.token, name)",
-        "tests/conformance/test_turn.py -k sqlite",
+        "tests/conformance/test_turn_memory.py -k sqlite",
     ),
 )
 
@@ -618,7 +621,7 @@ def copied(directory: Path) -> Path:
 def judged(tree: Path, test: str) -> Verdict:
     """Runs a test on a copy, with the copy's chatlock."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *test.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(test)]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         ran = subprocess.run(

@@ -121,9 +121,10 @@ def _rates(random: Random) -> Rates:
     rates = Rates(budget=random.choice([0, 1, 2, 4, 8]), hold=random.choice([0.0, 0.0, 0.1]))
     rates.gentle = random.random() < 0.25
     liked = [fault for fault in (GENTLE_FAULTS if rates.gentle else FAULTS) if random.random() < 0.5]
+    per_commit = 0.15 if rates.gentle else 0.05
     for fault in liked:
-        per_commit = fault in ("ack_lost", "error_before_commit")
-        setattr(rates, fault, 0.05 if per_commit else 2 * rates.budget / STEPS_EXPECTED / len(liked))
+        rare = fault in ("ack_lost", "error_before_commit")
+        setattr(rates, fault, per_commit if rare else 2 * rates.budget / STEPS_EXPECTED / len(liked))
     return rates
 
 

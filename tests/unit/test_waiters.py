@@ -84,11 +84,14 @@ def test_wake_looks_for_the_waiters_of_its_thread_alone(room: Room) -> None:
 
 
 def test_wake_between_subscribe_and_arm_is_kept(room: Room) -> None:
+    """Also where a look for another one of its thread has come and gone meanwhile."""
+    room.wait(A, 1)
     told = Told()
     waiter = room.waiters.subscribe(A, told, claims=True)
     room.waiters.wake(A)
-    room.sees = {named(A, 1): RESOLVED}
-    room.waiters.arm(waiter, named(A, 1))
+    room.looks(1)
+    room.sees = {named(A, 2): RESOLVED}
+    room.waiters.arm(waiter, named(A, 2))
     until(lambda: told.times)
 
 
