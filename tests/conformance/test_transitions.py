@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from chatlock.ops.base import Claim, run
 from chatlock.ops.claim import Request, claim_for
 from chatlock.ops.finish import Finish, finish
 from chatlock.ops.heartbeat import heartbeat
+from chatlock.ops.hot import hot_finish
 from chatlock.ops.submit import RECREATE, Submission, submit
 from chatlock.protocol import TRANSITIONS, Event, Limits, Status, Transition, conformance_cases
 from tests.conformance import rows
@@ -186,3 +188,39 @@ def test_event_under_a_stale_claim_changes_no_row(
     except ClaimLost:
         assert event in (Event.FETCH, Event.FENCE, Event.SESSION)
     assert rows.dump(subject.database) == before
+
+
+@pytest.fixture(params=["hot", "locked"])
+def finished(request: pytest.FixtureRequest, subject: Subject) -> Callable[[Finish], Any]:
+    """Finishes by the hot statement or by the locked operation."""
+
+    def hot(what: Finish) -> Any:
+        return subject.executor.hot("test", lambda cursor: hot_finish(cursor, what))
+
+    def locked(what: Finish) -> Any:
+        return subject.do(lambda c: finish(c, what))
+
+    return hot if request.param == "hot" else locked
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"upto": 2, "held": 2}, {"upto": 0, "held": 0}, {"held": 2}, {"held": 0}, {"from_seq": 1, "upto": 2}],
+    ids=["more than fetched", "nothing", "more than there is", "less than there is", "another place"],
+)
+def test_finish_of_other_messages_than_it_holds_changes_no_row(
+    subject: Subject, finished: Callable[[Finish], Any], wrong: dict[str, int]
+) -> None:
+    subject.bring(Status.RUNNING)
+    before = rows.dump(subject.database)
+    claim = replace(subject.claim(), from_seq=wrong.get("from_seq", 0))
+    what = Finish(claim, wrong.get("upto", 1), wrong.get("held", 1), '"reply"')
+    with suppress(AssertionError):  # the locked operation is sure of what it holds
+        finished(what)
+    assert rows.dump(subject.database) == before
+
+
+def test_finish_of_what_it_holds_ends_the_turn(subject: Subject, finished: Callable[[Finish], Any]) -> None:
+    subject.bring(Status.RUNNING)
+    assert finished(Finish(subject.claim(), 1, 1, '"reply"')).left
+    assert subject.status is Status.IDLE
