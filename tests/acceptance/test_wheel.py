@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 README = (ROOT / "README.md").read_text()
 EXAMPLE = re.compile(r"<!-- example: fastapi -->\n```python\n(.*?)```", re.DOTALL)
-INSTALL = re.compile(r"^pip install chatlock ([\w ]+)$", re.MULTILINE)
+INSTALL = re.compile(r"^pip install \. ([a-z ]*uvicorn)", re.M)
 SERVING = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
 SECONDS_MAX = 240
 
