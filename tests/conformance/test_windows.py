@@ -158,6 +158,7 @@ def test_claim_keeps_the_window_that_it_was_given(quiet: Any, database: Database
     next_turn.finish("ok")
 
 
+@pytest.mark.usefixtures("way")
 def test_lease_never_outlasts_the_window(new_chat: NewChat, database: Database) -> None:
     chat = new_chat(limits=Limits(lease_ms=10_000, window_default_ms=4_000))
     turn = chat.begin("c1", 1)
