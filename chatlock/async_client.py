@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -38,7 +39,6 @@ class _Started:
     ) -> None:
         self.claim_id = claim_id
         self._flow, self._loop, self._over = flow, loop, over
-        self._task: asyncio.Task[Any] | None = None
 
     @property
     def stranded(self) -> bool:
@@ -47,12 +47,12 @@ class _Started:
 
     def begin(self) -> None:
         """On the loop."""
-        self._task = self._loop.create_task(self._flow)
+        self._task = self._loop.create_task(self._flow)  # kept: the loop itself would let it be collected
         self._task.add_done_callback(self._ended)
 
     def drop(self) -> None:
-        """It has not begun and never will."""
-        if self._task is None:
+        """It never ends; perhaps it has not even begun."""
+        if inspect.getcoroutinestate(self._flow) == inspect.CORO_CREATED:
             self._flow.close()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
