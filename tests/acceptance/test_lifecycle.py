@@ -407,7 +407,7 @@ def stop_at(chat, point):
             say("standing")
             until = time.monotonic() + 20
             while time.monotonic() < until:  # as a slow statement: the signal comes in the middle
-                time.sleep(0.01)
+                time.sleep(0.01)  # bounded poll
     chat._executor.points = passing
 """
 PLAYS = {
@@ -416,20 +416,20 @@ chat = Chatlock(url, tenant="t", limits=limits)
 @chat.handler()
 def hold(turn):
     say("standing")
-    time.sleep(20)
+    time.sleep(20)  # interrupted
 chat.submit("thread", "hello")
 """,
     "sync_turn": """
 chat = Chatlock(url, tenant="t", limits=limits)
 with chat.turn("thread", "hello") as turn:
     say("standing")
-    time.sleep(20)
+    time.sleep(20)  # interrupted
 """,
     "sync_begin": """
 chat = Chatlock(url, tenant="t", limits=limits)
 turn = chat.begin("thread", "hello")
 say("standing")
-time.sleep(20)
+time.sleep(20)  # interrupted
 """,
     "sync_submit": """
 chat = Chatlock(url, tenant="t", limits=limits)
@@ -443,7 +443,7 @@ held = chat.begin("thread", "hello")
 chat.handler()(lambda turn: "done")
 def watch():
     while not any(w.waited for ws in chat._flows.waiters._by_key.values() for w in ws):
-        time.sleep(0.001)
+        time.sleep(0.001)  # bounded poll
     say("standing")
 threading.Thread(target=watch, daemon=True).start()
 chat.submit("thread", "second", wait_ms=None)
@@ -454,7 +454,7 @@ async def main():
         @chat.handler()
         async def hold(turn):
             say("standing")
-            await asyncio.sleep(20)
+            await asyncio.sleep(20)  # interrupted
         await chat.submit("thread", "hello")
 asyncio.run(main())
 """,
@@ -464,7 +464,7 @@ async def main():
     @chat.handler()
     def hold(turn):
         say("standing")
-        time.sleep(20)
+        time.sleep(20)  # interrupted
     await chat.submit("thread", "hello")
 asyncio.run(main())
 """,
@@ -475,8 +475,8 @@ async def main():
     @chat.handler()
     async def hold(turn):
         say("standing")
-        await asyncio.sleep(20)
-    await asyncio.sleep(20)
+        await asyncio.sleep(20)  # interrupted
+    await asyncio.sleep(20)  # interrupted
 asyncio.run(main())
 """,
     "sync_poller": """
@@ -485,15 +485,15 @@ chat.submit("thread", "hello", wait_ms=0)
 @chat.handler()
 def hold(turn):
     say("standing")
-    time.sleep(20)
-time.sleep(20)
+    time.sleep(20)  # interrupted
+time.sleep(20)  # interrupted
 """,
     "sync_stream": """
 chat = Chatlock(url, tenant="t", limits=limits)
 @chat.handler()
 async def chunks(turn):
     yield "one"
-    await asyncio.sleep(20)
+    await asyncio.sleep(20)  # interrupted
 for event in chat.stream("thread", "hello"):
     say("standing")
 """,
@@ -511,7 +511,7 @@ entered = threading.Event()
 @chat.handler()
 def hold(turn):
     entered.set()
-    time.sleep(20)
+    time.sleep(20)  # interrupted
 entered.wait(20)
 """,
     "daemon_in_submit": """
@@ -520,7 +520,7 @@ entered = threading.Event()
 @chat.handler()
 def hold(turn):
     entered.set()
-    time.sleep(20)
+    time.sleep(20)  # interrupted
 threading.Thread(target=chat.submit, args=("thread", "hello"), daemon=True).start()
 entered.wait(20)
 """,
@@ -535,7 +535,7 @@ def wait():
 for number in range(5):
     threading.Thread(target=wait, daemon=True).start()
 while sum(w.waited is not None for ws in list(chat._flows.waiters._by_key.values()) for w in list(ws)) < 5:
-    time.sleep(0.001)
+    time.sleep(0.001)  # bounded poll
 """,
     "loop_closed_already": """
 chat = AsyncChatlock(url, tenant="t", limits=limits)
@@ -548,7 +548,7 @@ asyncio.run(main())
 chat = AsyncChatlock(url, tenant="t", limits=limits)
 async def hold():
     async with chat.turn("thread", "hello"):
-        await asyncio.sleep(20)
+        await asyncio.sleep(20)  # interrupted
 async def main():
     task = asyncio.ensure_future(hold())
     while not chat._flows._live:
@@ -561,10 +561,10 @@ loop = asyncio.new_event_loop()
 threading.Thread(target=loop.run_forever, daemon=True).start()
 async def hold():
     async with chat.turn("thread", "hello"):
-        await asyncio.sleep(20)
+        await asyncio.sleep(20)  # interrupted
 asyncio.run_coroutine_threadsafe(hold(), loop)
 while not chat._flows._live:
-    time.sleep(0.001)
+    time.sleep(0.001)  # bounded poll
 """,
     "sys_exit_in_a_turn": """
 chat = Chatlock(url, tenant="t", limits=limits)

@@ -131,6 +131,7 @@ def test_message_behind_the_running_turn_is_queued_behind_it(chat: Any) -> None:
         first, second = (chat.submit("c1", n, wait_ms=0) for n in range(2))
         assert (first.position, second.position) == (1, 2)
         assert (first.turn, second.turn) == (None, None)
+        assert [chat.status("c1", told.message_id) for told in (first, second)] == [first, second]
         turn.finish("ok")
 
 

@@ -12,8 +12,8 @@ from tests.support import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-# `sleep(0)` only yields, a scheduler's sleep moves a simulated clock; a poll with a deadline says that it is one.
-SLEEP = re.compile(r"(?<!scheduler\.)(?<!def )\bsleep\((?!0[),])(?!.*# bounded poll)")
+# `sleep(0)` only yields, a scheduler's moves a simulated clock; a bounded poll, and work to be interrupted, say so.
+SLEEP = re.compile(r"(?<!scheduler\.)(?<!def )\bsleep\((?!0[),])(?!.*# (bounded poll|interrupted))")
 SKIP = re.compile(r"\b(skip|skipif|xfail|importorskip)\b\(|\bmark\.(skip|xfail)\b")
 
 
