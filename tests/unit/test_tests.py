@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # `sleep(0)` only yields, a scheduler's moves a simulated clock; a bounded poll, and work to be interrupted, say so.
-SLEEP = re.compile(r"(?<!scheduler\.)(?<!made\.)(?<!made\.time\.)(?<!def )\bsleep\((?!0[),])(?!.*# (bounded poll|interrupted))")
+SLEEP = re.compile(
+    r"(?<!scheduler\.)(?<!made\.)(?<!made\.time\.)(?<!def )\bsleep\((?!0[),])(?!.*# (bounded poll|interrupted))"
+)
 SKIP = re.compile(r"\b(skip|skipif|xfail|importorskip)\b\(|\bmark\.(skip|xfail)\b")
 
 
