@@ -127,6 +127,7 @@ TABLE = (
         "ops/claim.py",
         "granted or row.status != Status.IDLE or not row.pending",
         "granted and False",
+        "tests/conformance/test_reclaim.py -k 'sqlite and surplus'",
     ),
     Mutant(
         "claim_due_drops_waiting_row", "ops/claim.py", "granted or row.status != Status.IDLE or not row.pending", "True"
@@ -202,7 +203,7 @@ TABLE = (
         "ops/finish.py",
         "    fence(conn, what.claim)\n    return finish",
         "    return finish",
-        "tests/conformance/test_own_transaction.py -k sqlite",
+        "tests/conformance/test_write_first.py",
     ),
     Mutant(
         "hand_off_forgets_adopted_claim",
@@ -224,12 +225,6 @@ TABLE = (
         '        if status == "absent":\n            backoff',
     ),
     Mutant("hot_submit_deleted_stored", "ops/hot.py", 'if status == "deleted" or not', "if not"),
-    Mutant(
-        "hot_finish_without_token",
-        "ops/hot.py",
-        "AND token=:token AND status='running'\n   AND done_seq=:from_seq",
-        "AND status='running'\n   AND done_seq=:from_seq",
-    ),
     Mutant(
         "hot_finish_ignores_holes",
         "ops/hot.py",

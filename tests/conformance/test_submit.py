@@ -214,6 +214,15 @@ def test_message_behind_a_turn_can_be_cancelled(chat: Any, database: Database) -
     assert (row["done_seq"], row["last_seq"], row["holes"]) == (2, 2, 0)
 
 
+def test_turn_that_never_fetched_a_cancelled_follower_ends_past_it(chat: Any, database: Database) -> None:
+    with chat.turn("c1", "hello") as turn:
+        chat.submit("c1", "oops", message_id="m2", wait_ms=0)
+        chat.cancel("c1", "m2")
+        turn.finish("ok")
+    row = rows.thread_row(database)
+    assert (row["done_seq"], row["fetched_seq"], row["last_seq"], row["holes"]) == (2, 2, 2, 0)
+
+
 def test_cancel_of_an_answered_message_tells_its_outcome(answering: Any) -> None:
     answering.submit("c1", "hello", message_id="m1")
     assert isinstance(answering.cancel("c1", "m1"), AlreadyAnswered)

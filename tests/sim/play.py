@@ -100,7 +100,7 @@ def _alone(world: World) -> Iterator[None]:
     """What the product logs is judged, and memory is freed at the same step every time."""
     log, caught = logging.getLogger("chatlock"), Swallowed(world)
     level = log.level
-    log.setLevel(logging.ERROR)
+    log.setLevel(logging.WARNING)
     log.addHandler(caught)
     log.propagate = False
     gc.disable()
@@ -121,7 +121,7 @@ def _rates(random: Random) -> Rates:
     rates = Rates(budget=random.choice([0, 1, 2, 4, 8]), hold=random.choice([0.0, 0.0, 0.1]))
     rates.gentle = random.random() < 0.25
     liked = [fault for fault in (GENTLE_FAULTS if rates.gentle else FAULTS) if random.random() < 0.5]
-    per_commit = 0.15 if rates.gentle else 0.05
+    per_commit = 0.15 if rates.gentle else 0.08
     for fault in liked:
         rare = fault in ("ack_lost", "error_before_commit")
         setattr(rates, fault, per_commit if rare else 2 * rates.budget / STEPS_EXPECTED / len(liked))
@@ -148,7 +148,7 @@ def _direct(cast: Cast, random: Random) -> None:
             users.append(
                 scheduler.spawn(cast.world, f"user{number}{who}", lambda t=thread, m=messages: cast.user(t, m))
             )
-        acts = random.choice([0, 0, 3, 6])
+        acts = random.choice([0, 4, 8])
         if acts and cast.acts:
             scheduler.spawn(cast.world, f"operator{number}", lambda t=thread, i=ids, n=acts: cast.operator(t, i, n))
     cast.direct(users, random.choice([20.0, 60.0]))

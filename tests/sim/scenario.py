@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 from chatlock import Chatlock, ClaimLost, Limits, Outcome, Turn, TurnNotFinished, TurnNotGranted, dialects
 from chatlock.errors import ChatlockError
@@ -44,6 +44,10 @@ EFFECT = text("INSERT INTO sim_effects(thread_id, token) VALUES(:thread, :token)
 
 class Poisoned(Exception):
     """What a handler raises over a message that it can never answer."""
+
+
+EXPECTED = (ChatlockError, ConnectionLost, Poisoned, DBAPIError, PendingRollbackError)
+"""What a call may raise where connections break; the last two come from the application's own transaction."""
 
 
 @dataclass(eq=False)
@@ -113,7 +117,7 @@ class Cast:
         def expected() -> Any:
             try:
                 return work()
-            except (ChatlockError, KeyboardInterrupt, ConnectionLost, SQLAlchemyError) as error:
+            except (KeyboardInterrupt, *EXPECTED) as error:
                 if "refused the operation" in str(error):
                     self.world.flaws.append(f"{name}: {error}")
                 return error
@@ -147,7 +151,7 @@ class Cast:
             site = self.random.choice(self.living())
             if self.likes("twice"):
                 self.call(site, "again", partial(self.submit, site, thread, message_id, payload, 0))
-            wait_ms = self.random.choice([0, 400, 4_000, 30_000])
+            wait_ms = self.random.choice([0, 0, 0, 400, 4_000, 30_000])
             told = self.wait(self.call(site, "submit", self._way(site, thread, message_id, payload, wait_ms)))
             if type(told).__name__ in until:
                 return
@@ -197,7 +201,7 @@ class Cast:
         except TurnNotGranted as refused:
             self.history.told(key, call, refused.outcome)
             return refused.outcome
-        except (Poisoned, TurnNotFinished, ZeroDivisionError):
+        except (Poisoned, TurnNotFinished):
             pass
         return None
 
@@ -208,6 +212,11 @@ class Cast:
             return self._run(site, turn, call)
         except ClaimLost:
             self.history.over(turn.key, turn.token, "lost")
+            raise
+        except EXPECTED:
+            raise
+        except Exception as error:
+            self.world.flaws.append(f"a turn's call raised {type(error).__name__}: {error}")
             raise
         finally:
             self.in_handler -= 1
@@ -293,7 +302,7 @@ class Cast:
             case "commit" | "rollback" as way:
                 self._finish_in(site, turn, reply, commit=way == "commit")
             case "raise":
-                raise ZeroDivisionError
+                raise Poisoned
             case "fail":
                 turn.fail("no")
                 self.history.over(turn.key, turn.token, "failed")
@@ -344,7 +353,9 @@ class Cast:
             if self.healed or not self.living():
                 return
             site, message_id = self.random.choice(self.living()), self.random.choice(message_ids)
-            act = self.random.choice(self.acts)
+            act, waiting = self.random.choice(self.acts), self.world.truth.pending_ids(thread)
+            if waiting and self.random.random() < 0.7:
+                message_id = self.random.choice(waiting)
             self.wait(self.call(site, act, partial(self.operate, site, thread, act, message_id)))
 
     def operate(self, site: Site, thread: str, act: str, message_id: str) -> None:
@@ -409,9 +420,9 @@ class Cast:
 
     def _settled(self, site: Site) -> bool:
         """Nothing is pending; parked threads are put back into service on the way."""
-        for thread, status, _, _, pending, _ in self.world.truth.threads():
-            if status == "parked":
-                self.wait(self.call(site, "resume", lambda thread=thread: site.chat.resume(thread, actor="op")))
-            if status == "running" or (pending and status != "deleted"):
+        for row in self.world.truth.threads():
+            if row.status == "parked":
+                self.wait(self.call(site, "resume", partial(site.chat.resume, row.thread, actor="op")))
+            if row.status == "running" or (row.pending and row.status != "deleted"):
                 return False
         return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from typing import Any, NamedTuple
 
 THREADS = """
-SELECT thread_id, status, token, incarnation, last_seq > done_seq, not_before FROM chatlock_threads ORDER BY thread_id
+SELECT thread_id, status, token, incarnation, last_seq > done_seq AS pending, not_before, attempts + stalls AS charged,
+       fetched_seq - done_seq AS fetched
+  FROM chatlock_threads ORDER BY thread_id
 """
 RESOLVED = """
 SELECT thread_id, incarnation, seq, disposition, turn_token FROM chatlock_messages WHERE disposition <> 'pending'
@@ -24,9 +26,25 @@ SELECT t.thread_id FROM chatlock_threads t WHERE t.status <> 'deleted' AND t.hol
 HELD = """
 SELECT incarnation, attempts FROM chatlock_threads WHERE thread_id = ? AND token = ? AND status = 'running'
 """
+PENDING_IDS = """
+SELECT message_id FROM chatlock_messages WHERE thread_id = ? AND disposition = 'pending' ORDER BY incarnation, seq
+"""
 PENDING = """
 SELECT seq FROM chatlock_messages WHERE thread_id = ? AND incarnation = ? AND disposition = 'pending' ORDER BY seq
 """
+
+
+class Thread(NamedTuple):
+    """A thread's row, as far as the simulation looks at it."""
+
+    thread: str
+    status: str = "absent"
+    token: int = 0
+    incarnation: int = 1
+    pending: bool = False
+    not_before: int = 0
+    charged: int = 0
+    fetched: int = 0
 
 
 class Truth:
@@ -34,15 +52,15 @@ class Truth:
 
     def __init__(self, conn: sqlite3.Connection, backoff_max_ms: int) -> None:
         self._conn, self._backoff_max_ms = conn, backoff_max_ms
-        self._before: dict[str, tuple[Any, ...]] = {}
+        self._before: dict[str, Thread] = {}
         self._resolved: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
-    def threads(self) -> list[tuple[Any, ...]]:
-        """(thread, status, token, incarnation, whether messages are pending, not_before) of every thread."""
-        return self._conn.execute(THREADS).fetchall()
+    def threads(self) -> list[Thread]:
+        """Every thread, as the tables have it now."""
+        return [Thread(*row) for row in self._conn.execute(THREADS)]
 
     def token_of(self, thread: str) -> int:
-        return next((row[2] for row in self.threads() if row[0] == thread), 0)
+        return next((row.token for row in self.threads() if row.thread == thread), 0)
 
     def pending_in(self, thread: str, token: int) -> tuple[list[int] | None, int]:
         """The pending messages of a thread that runs under this token, and its attempts; None: it does not."""
@@ -51,24 +69,35 @@ class Truth:
             return None, 0
         return [seq for (seq,) in self._conn.execute(PENDING, (thread, held[0]))], held[1]
 
+    def pending_ids(self, thread: str) -> list[str]:
+        """The ids of the messages that wait in it, in any turn or none."""
+        return [message_id for (message_id,) in self._conn.execute(PENDING_IDS, (thread,))]
+
     def look(self, now_ms: int) -> list[str]:
         """After every commit: what happened that never may."""
         found = []
-        for thread, status, token, incarnation, _, not_before in self.threads():
-            _, status_before, token_before, incarnation_before, _, due_at = self._before.get(
-                thread, (thread, "absent", 0, 1, 0, 0)
-            )
-            if (incarnation, token) < (incarnation_before, token_before) or token < token_before:
-                found.append(f"the token of {thread} fell from {token_before} to {token}")
-            if status == "running" and (token, status_before) == (token_before, "idle"):
-                found.append(f"{thread} was claimed again under token {token}")
-            if status == "running" and status_before == "idle" and now_ms < due_at <= now_ms + self._backoff_max_ms:
-                found.append(f"{thread} was claimed {due_at - now_ms} ms before its backoff was over")
-            self._before[thread] = (thread, status, token, incarnation, 0, not_before)
+        for row in self.threads():
+            found += self._moved(self._before.get(row.thread, Thread(row.thread)), row, now_ms)
+            self._before[row.thread] = row
         for *place, disposition, turn in self._conn.execute(RESOLVED):
             before = self._resolved.setdefault(tuple(place), (disposition, turn))
             if before != (disposition, turn):
                 found.append(f"message {place} was {before} and became {(disposition, turn)}")
         found += [f"{thread} waits, and is not due" for (thread,) in self._conn.execute(NOT_DUE)]
         found += [f"{thread} counts its holes wrong" for (thread,) in self._conn.execute(WRONG_HOLES)]
+        return found
+
+    def _moved(self, before: Thread, row: Thread, now_ms: int) -> list[str]:
+        """What is wrong with one thread's step."""
+        found, due_at = [], before.not_before
+        if row.token < before.token or row.incarnation < before.incarnation:
+            found.append(f"the token of {row.thread} fell from {before.token} to {row.token}")
+        if row.status != "running" or before.status != "idle":
+            return found
+        if row.token == before.token:
+            found.append(f"{row.thread} was claimed again under token {row.token}")
+        if now_ms < due_at <= now_ms + self._backoff_max_ms:
+            found.append(f"{row.thread} was claimed {due_at - now_ms} ms before its backoff was over")
+        if before.charged and row.fetched:
+            found.append(f"a fetch rode in the claim of {row.thread} after a charge: it proves no receipt")
         return found

@@ -254,13 +254,18 @@ real_make_engine = real_dialects.make_engine
 
 
 class Swallowed(logging.Handler):
-    """What the product caught and logged with its stack: a defect that would otherwise go unseen."""
+    """What the product caught and logged: a defect that would otherwise go unseen."""
+
+    DEFECTS = frozenset(
+        {"AssertionError", "IntegrityError", "NoResultFound", "TypeError", "AttributeError", "KeyError"}
+    )
 
     def __init__(self, world: World) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.WARNING)
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            error = record.exc_info[1]
-            self._world.flaws.append(f"swallowed in {record.getMessage()}: {type(error).__name__}: {error}")
+        error = record.exc_info[1] if record.exc_info else None
+        name = type(error).__name__ if error is not None else vars(record).get("error")
+        if error is not None or name in self.DEFECTS:
+            self._world.flaws.append(f"swallowed in {record.getMessage()}: {name}: {error or ''}")
