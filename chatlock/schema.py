@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, MetaData, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The number of the newest revision; `chatlock_meta` holds the database's own and the least client version it
 admits.
 """
@@ -90,6 +90,11 @@ class Thread(Base, table=True):
     awaiting: str | None = string(null=True)
     priority: int = small(0)
     created_at: int = big(0)
+    cancel_until: int | None = big(null=True)
+    cancel_queued: str | None = string(null=True)
+    cancel_upto: int | None = big(null=True)
+    interrupts: int = small(0)
+    awaiting_rule: str | None = string(null=True)
 
 
 class Message(Base, table=True):
@@ -178,13 +183,17 @@ class Turn(Base, table=True):
     started_at: int = big()
     ended_at: int | None = big(null=True)
     late_ended_at: int | None = big(null=True)
+    question: str | None = string(null=True)
 
 
 class Due(Base, table=True):
     """Invariant D: an idle thread with pending messages has a row here, written only under the thread's lock."""
 
     __tablename__ = "chatlock_due"
-    __table_args__ = (Index("chatlock_due_order", "due_at"),)
+    __table_args__ = (
+        Index("chatlock_due_order", "due_at"),
+        Index("chatlock_due_by_tenant", "tenant", "priority", "due_at"),
+    )
     tenant: str = string(key=True)
     thread_id: str = string(key=True)
     due_at: int = big()
@@ -221,6 +230,7 @@ class Window(Base, table=True):
     day: int = big(key=True)
     longest_ms: int = big()
     runs: int = big()
+    total_ms: int = big(0)
 
 
 class Intent(Base, table=True):

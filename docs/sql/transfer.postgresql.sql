@@ -69,15 +69,15 @@ SELECT chatlock_sessions.tenant, chatlock_sessions.thread_id, chatlock_sessions.
 FROM chatlock_sessions ORDER BY chatlock_sessions.tenant, chatlock_sessions.thread_id, chatlock_sessions.name;
 
 -- transfer.read_threads
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.claim_id, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.cancel_token, chatlock_threads.awaiting, chatlock_threads.priority, chatlock_threads.created_at
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.claim_id, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.cancel_token, chatlock_threads.awaiting, chatlock_threads.priority, chatlock_threads.created_at, chatlock_threads.cancel_until, chatlock_threads.cancel_queued, chatlock_threads.cancel_upto, chatlock_threads.interrupts, chatlock_threads.awaiting_rule
 FROM chatlock_threads ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id;
 
 -- transfer.read_turns
-SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation, chatlock_turns.token, chatlock_turns.claim_id, chatlock_turns.owner, chatlock_turns.agent, chatlock_turns.from_seq, chatlock_turns.to_seq, chatlock_turns.state, chatlock_turns.reply, chatlock_turns.error, chatlock_turns.mark, chatlock_turns.started_at, chatlock_turns.ended_at, chatlock_turns.late_ended_at
+SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation, chatlock_turns.token, chatlock_turns.claim_id, chatlock_turns.owner, chatlock_turns.agent, chatlock_turns.from_seq, chatlock_turns.to_seq, chatlock_turns.state, chatlock_turns.reply, chatlock_turns.error, chatlock_turns.mark, chatlock_turns.started_at, chatlock_turns.ended_at, chatlock_turns.late_ended_at, chatlock_turns.question
 FROM chatlock_turns ORDER BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation, chatlock_turns.token;
 
 -- transfer.read_windows
-SELECT chatlock_windows.agent, chatlock_windows.day, chatlock_windows.longest_ms, chatlock_windows.runs
+SELECT chatlock_windows.agent, chatlock_windows.day, chatlock_windows.longest_ms, chatlock_windows.runs, chatlock_windows.total_ms
 FROM chatlock_windows ORDER BY chatlock_windows.agent, chatlock_windows.day;
 
 -- transfer.running
@@ -121,13 +121,13 @@ INSERT INTO chatlock_sessions (tenant, thread_id, name, value, token)
 VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_name::VARCHAR, :b_value::VARCHAR, :b_token::BIGINT);
 
 -- transfer.write_threads
-INSERT INTO chatlock_threads (tenant, thread_id, incarnation, agent, status, token, claim_id, owner, claimed_at, expires_at, window_ends_at, lease_ms, beat, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, cancel_token, awaiting, priority, created_at)
-VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_incarnation::BIGINT, :b_agent::VARCHAR, :b_status::VARCHAR, :b_token::BIGINT, :b_claim_id::VARCHAR, :b_owner::VARCHAR, :b_claimed_at::BIGINT, :b_expires_at::BIGINT, :b_window_ends_at::BIGINT, :b_lease_ms::BIGINT, :b_beat::BIGINT, :b_last_seq::BIGINT, :b_fetched_seq::BIGINT, :b_done_seq::BIGINT, :b_holes::BIGINT, :b_attempts::INTEGER, :b_stalls::INTEGER, :b_not_before::BIGINT, :b_quiet_until::BIGINT, :b_cancel_token::BIGINT, :b_awaiting::VARCHAR, :b_priority::INTEGER, :b_created_at::BIGINT);
+INSERT INTO chatlock_threads (tenant, thread_id, incarnation, agent, status, token, claim_id, owner, claimed_at, expires_at, window_ends_at, lease_ms, beat, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, cancel_token, awaiting, priority, created_at, cancel_until, cancel_queued, cancel_upto, interrupts, awaiting_rule)
+VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_incarnation::BIGINT, :b_agent::VARCHAR, :b_status::VARCHAR, :b_token::BIGINT, :b_claim_id::VARCHAR, :b_owner::VARCHAR, :b_claimed_at::BIGINT, :b_expires_at::BIGINT, :b_window_ends_at::BIGINT, :b_lease_ms::BIGINT, :b_beat::BIGINT, :b_last_seq::BIGINT, :b_fetched_seq::BIGINT, :b_done_seq::BIGINT, :b_holes::BIGINT, :b_attempts::INTEGER, :b_stalls::INTEGER, :b_not_before::BIGINT, :b_quiet_until::BIGINT, :b_cancel_token::BIGINT, :b_awaiting::VARCHAR, :b_priority::INTEGER, :b_created_at::BIGINT, :b_cancel_until::BIGINT, :b_cancel_queued::VARCHAR, :b_cancel_upto::BIGINT, :b_interrupts::INTEGER, :b_awaiting_rule::VARCHAR);
 
 -- transfer.write_turns
-INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, to_seq, state, reply, error, mark, started_at, ended_at, late_ended_at)
-VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_incarnation::BIGINT, :b_token::BIGINT, :b_claim_id::VARCHAR, :b_owner::VARCHAR, :b_agent::VARCHAR, :b_from_seq::BIGINT, :b_to_seq::BIGINT, :b_state::VARCHAR, :b_reply::VARCHAR, :b_error::VARCHAR, :b_mark::VARCHAR, :b_started_at::BIGINT, :b_ended_at::BIGINT, :b_late_ended_at::BIGINT);
+INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, to_seq, state, reply, error, mark, started_at, ended_at, late_ended_at, question)
+VALUES (:b_tenant::VARCHAR, :b_thread_id::VARCHAR, :b_incarnation::BIGINT, :b_token::BIGINT, :b_claim_id::VARCHAR, :b_owner::VARCHAR, :b_agent::VARCHAR, :b_from_seq::BIGINT, :b_to_seq::BIGINT, :b_state::VARCHAR, :b_reply::VARCHAR, :b_error::VARCHAR, :b_mark::VARCHAR, :b_started_at::BIGINT, :b_ended_at::BIGINT, :b_late_ended_at::BIGINT, :b_question::VARCHAR);
 
 -- transfer.write_windows
-INSERT INTO chatlock_windows (agent, day, longest_ms, runs)
-VALUES (:b_agent::VARCHAR, :b_day::BIGINT, :b_longest_ms::BIGINT, :b_runs::BIGINT);
+INSERT INTO chatlock_windows (agent, day, longest_ms, runs, total_ms)
+VALUES (:b_agent::VARCHAR, :b_day::BIGINT, :b_longest_ms::BIGINT, :b_runs::BIGINT, :b_total_ms::BIGINT);

@@ -66,15 +66,15 @@ SELECT chatlock_sessions.tenant, chatlock_sessions.thread_id, chatlock_sessions.
 FROM chatlock_sessions ORDER BY chatlock_sessions.tenant, chatlock_sessions.thread_id, chatlock_sessions.name;
 
 -- transfer.read_threads
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.claim_id, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.cancel_token, chatlock_threads.awaiting, chatlock_threads.priority, chatlock_threads.created_at
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.claim_id, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.cancel_token, chatlock_threads.awaiting, chatlock_threads.priority, chatlock_threads.created_at, chatlock_threads.cancel_until, chatlock_threads.cancel_queued, chatlock_threads.cancel_upto, chatlock_threads.interrupts, chatlock_threads.awaiting_rule
 FROM chatlock_threads ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id;
 
 -- transfer.read_turns
-SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation, chatlock_turns.token, chatlock_turns.claim_id, chatlock_turns.owner, chatlock_turns.agent, chatlock_turns.from_seq, chatlock_turns.to_seq, chatlock_turns.state, chatlock_turns.reply, chatlock_turns.error, chatlock_turns.mark, chatlock_turns.started_at, chatlock_turns.ended_at, chatlock_turns.late_ended_at
+SELECT chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation, chatlock_turns.token, chatlock_turns.claim_id, chatlock_turns.owner, chatlock_turns.agent, chatlock_turns.from_seq, chatlock_turns.to_seq, chatlock_turns.state, chatlock_turns.reply, chatlock_turns.error, chatlock_turns.mark, chatlock_turns.started_at, chatlock_turns.ended_at, chatlock_turns.late_ended_at, chatlock_turns.question
 FROM chatlock_turns ORDER BY chatlock_turns.tenant, chatlock_turns.thread_id, chatlock_turns.incarnation, chatlock_turns.token;
 
 -- transfer.read_windows
-SELECT chatlock_windows.agent, chatlock_windows.day, chatlock_windows.longest_ms, chatlock_windows.runs
+SELECT chatlock_windows.agent, chatlock_windows.day, chatlock_windows.longest_ms, chatlock_windows.runs, chatlock_windows.total_ms
 FROM chatlock_windows ORDER BY chatlock_windows.agent, chatlock_windows.day;
 
 -- transfer.running
@@ -117,13 +117,13 @@ INSERT INTO chatlock_sessions (tenant, thread_id, name, value, token)
 VALUES (:b_tenant, :b_thread_id, :b_name, :b_value, :b_token);
 
 -- transfer.write_threads
-INSERT INTO chatlock_threads (tenant, thread_id, incarnation, agent, status, token, claim_id, owner, claimed_at, expires_at, window_ends_at, lease_ms, beat, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, cancel_token, awaiting, priority, created_at)
-VALUES (:b_tenant, :b_thread_id, :b_incarnation, :b_agent, :b_status, :b_token, :b_claim_id, :b_owner, :b_claimed_at, :b_expires_at, :b_window_ends_at, :b_lease_ms, :b_beat, :b_last_seq, :b_fetched_seq, :b_done_seq, :b_holes, :b_attempts, :b_stalls, :b_not_before, :b_quiet_until, :b_cancel_token, :b_awaiting, :b_priority, :b_created_at);
+INSERT INTO chatlock_threads (tenant, thread_id, incarnation, agent, status, token, claim_id, owner, claimed_at, expires_at, window_ends_at, lease_ms, beat, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, cancel_token, awaiting, priority, created_at, cancel_until, cancel_queued, cancel_upto, interrupts, awaiting_rule)
+VALUES (:b_tenant, :b_thread_id, :b_incarnation, :b_agent, :b_status, :b_token, :b_claim_id, :b_owner, :b_claimed_at, :b_expires_at, :b_window_ends_at, :b_lease_ms, :b_beat, :b_last_seq, :b_fetched_seq, :b_done_seq, :b_holes, :b_attempts, :b_stalls, :b_not_before, :b_quiet_until, :b_cancel_token, :b_awaiting, :b_priority, :b_created_at, :b_cancel_until, :b_cancel_queued, :b_cancel_upto, :b_interrupts, :b_awaiting_rule);
 
 -- transfer.write_turns
-INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, to_seq, state, reply, error, mark, started_at, ended_at, late_ended_at)
-VALUES (:b_tenant, :b_thread_id, :b_incarnation, :b_token, :b_claim_id, :b_owner, :b_agent, :b_from_seq, :b_to_seq, :b_state, :b_reply, :b_error, :b_mark, :b_started_at, :b_ended_at, :b_late_ended_at);
+INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, to_seq, state, reply, error, mark, started_at, ended_at, late_ended_at, question)
+VALUES (:b_tenant, :b_thread_id, :b_incarnation, :b_token, :b_claim_id, :b_owner, :b_agent, :b_from_seq, :b_to_seq, :b_state, :b_reply, :b_error, :b_mark, :b_started_at, :b_ended_at, :b_late_ended_at, :b_question);
 
 -- transfer.write_windows
-INSERT INTO chatlock_windows (agent, day, longest_ms, runs)
-VALUES (:b_agent, :b_day, :b_longest_ms, :b_runs);
+INSERT INTO chatlock_windows (agent, day, longest_ms, runs, total_ms)
+VALUES (:b_agent, :b_day, :b_longest_ms, :b_runs, :b_total_ms);
