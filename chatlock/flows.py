@@ -155,7 +155,7 @@ class Flows:
                 ran.add(got.claim.token)
                 await self.run_turn(got, handler)
                 if got.answers(what.message_id):
-                    return Answered(message_id=what.message_id, seq=place.seq, reply=got.reply, turn=got.claim.token)
+                    return place.answered(got)
                 got = await place.next()
         except BaseException:
             await self.store.io.shielded(place.give_back())
@@ -167,7 +167,7 @@ class Flows:
         if (
             isinstance(got, AlreadyAnswered) and got.turn in ran
         ):  # its finish committed, but the answer was long in doubt
-            return Answered(message_id=got.message_id, seq=got.seq, reply=got.reply, turn=got.turn)
+            return Answered(**vars(got))
         return got
 
     async def begin(

@@ -6,13 +6,13 @@ import logging
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.inputs import Key, checked_ms
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
-from chatlock.protocol import POLICIES, NotFound, Outcome, Queued, Refused, Unknown
+from chatlock.protocol import POLICIES, Answered, NotFound, Outcome, Queued, Refused, Unknown
 from chatlock.turn_core import TurnCore, inside_turn_of
 from chatlock.wake.waiters import Waiter
 
@@ -87,6 +87,11 @@ class Place:
         if not isinstance(stored.outcome, Queued):
             return stored.outcome
         return stored.outcome if self._waiter is None else await self.next()
+
+    def answered(self, core: TurnCore) -> Answered:
+        """The turn that this call ran answered its message."""
+        ids: dict[str, Any] = {"message_id": self._what.message_id, "seq": self.seq, "incarnation": self._incarnation}
+        return Answered(**ids, reply=core.reply, turn=core.claim.token)
 
     async def _attached(self) -> Outcome:
         """Stores nothing: what becomes of the oldest message that the running turn has."""

@@ -6,7 +6,7 @@ TRANSITIONS; ops carry the machine out in SQL, and decide by the pure functions 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -195,10 +195,14 @@ INVARIANTS: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a caller is told.  A value, never an exception; `seq` is None where nothing is stored."""
+    """What a caller is told.  A value, never an exception; `seq` is None where nothing is stored.
+
+    incarnation: the life of the thread that seq counts in.
+    """
 
     message_id: str
     seq: int | None = None
+    incarnation: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,22 +223,27 @@ class AlreadyAnswered(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Queued(Outcome):
-    """Stored and pending.  position: messages ahead of it; 0 = being answered now, by `turn`.  eta_ms: None =
-    unknown.
+    """Stored and pending.  position: messages ahead of it; 0 = being answered now, by `turn`.
+
+    eta_ms: when it may be answered, by the thread's latest runs; None = there were none, or nobody looked.
     """
 
     position: int
-    eta_ms: int | None = None
+    eta_ms: int | None = field(default=None, compare=False)
     turn: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Busy(Outcome):
-    """Not stored (policy reject): a turn runs or messages are pending.  since_ms: age of the claim."""
+    """Not stored (policy reject): a turn runs or messages are pending.  since_ms: age of the claim; live: whether its
+    lease holds; position: how many messages are ahead; eta_ms: when they may be answered, None = unknown.
+    """
 
     holder: str | None
     since_ms: int | None
-    eta_ms: int | None = None
+    live: bool | None = None
+    position: int = 0
+    eta_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

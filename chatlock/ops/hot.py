@@ -179,6 +179,11 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
     stored = _s1_sqlite(cursor, values) if isinstance(cursor, sqlite3.Cursor) else _s1_postgresql(cursor, values)
     if stored is None or stored.seq is None:
         return None
+    ids: dict[str, Any] = {
+        "message_id": submission.message_id,
+        "seq": stored.seq,
+        "incarnation": stored.incarnation,
+    }
     if stored.claimed and request is not None and stored.token is not None:
         claim = Claim(
             key=submission.key,
@@ -192,14 +197,12 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
             asked_at=request.asked_at,
         )
         message = Message(stored.seq, submission.message_id, from_json(submission.payload), stored.now or 0)
-        outcome = Queued(message_id=submission.message_id, seq=stored.seq, position=0, turn=stored.token)
+        outcome = Queued(**ids, position=0, turn=stored.token)
         return Submitted(outcome, stored.incarnation, stored.seq, Granted(claim, (message,)))
     if stored.status == Status.PARKED:
-        return Submitted(Parked(message_id=submission.message_id, seq=stored.seq), stored.incarnation, stored.seq)
+        return Submitted(Parked(**ids), stored.incarnation, stored.seq)
     position = max(0, stored.seq - 1 - stored.done_seq - stored.holes)
-    return Submitted(
-        Queued(message_id=submission.message_id, seq=stored.seq, position=position), stored.incarnation, stored.seq
-    )
+    return Submitted(Queued(**ids, position=position), stored.incarnation, stored.seq)
 
 
 def _s1_postgresql(cursor: Any, values: dict[str, Any]) -> _Stored | None:

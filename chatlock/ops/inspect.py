@@ -53,12 +53,30 @@ _turn_of_message = and_(
     turns.c.incarnation == messages.c.incarnation,
     turns.c.token == messages.c.turn_token,
 )
+TYPICAL_TURNS = 5
+
+
+def _typical_ms(incarnation: Any) -> Any:
+    """The mean length of the thread's latest turns that answered; NULL: there are none."""
+    lately = (
+        select((turns.c.ended_at - turns.c.started_at).label("ms"))
+        .where(of_thread(turns), turns.c.incarnation == incarnation, turns.c.state == "done")
+        .order_by(turns.c.token.desc())
+        .limit(TYPICAL_TURNS)
+        .correlate(threads)
+    )
+    return select(func.avg(lately.subquery("lately").c.ms))
+
+
+TYPICAL = named("turns.typical", _typical_ms(b("incarnation")))
 OUTCOME = named(
     "message.outcome",
     select(
         threads.c.status,
         threads.c.token,
         threads.c.fetched_seq,
+        threads.c.incarnation,
+        (stable_ms() - threads.c.claimed_at).label("since_ms"),
         messages.c.seq,
         messages.c.disposition,
         messages.c.turn_token,
@@ -66,6 +84,7 @@ OUTCOME = named(
         turns.c.reply,
         turns.c.error,
         _position.label("position"),
+        _typical_ms(threads.c.incarnation).scalar_subquery().label("typical_ms"),
     )
     .select_from(threads)
     .outerjoin(messages, and_(_message_of_thread, messages.c.message_id == b("message_id")))
@@ -133,6 +152,20 @@ def outcome_of(conn: Connection, key: Key, message_id: str) -> Outcome:
     return _told(row, message_id)
 
 
+def typical_ms(conn: Connection, key: Key, incarnation: int) -> int | None:
+    """How long the thread's turns took lately."""
+    mean = run(conn, TYPICAL, key, incarnation=incarnation).scalar_one()
+    return None if mean is None else int(mean)
+
+
+def eta_ms(typical: Any, since: int | None, *, in_turn: bool) -> int | None:
+    """When a message may be answered: by the running turn, or by the one after it, which takes all that is pending."""
+    if typical is None:
+        return None
+    left = max(0, int(typical) - since) if since is not None else 0
+    return left if in_turn else left + int(typical)
+
+
 def locate(conn: Connection, key: Key, message_id: str) -> tuple[int, int] | None:
     """(incarnation, seq) of a message of the thread's present incarnation."""
     row = run(conn, LOCATE, key, message_id=message_id).one_or_none()
@@ -140,26 +173,25 @@ def locate(conn: Connection, key: Key, message_id: str) -> tuple[int, int] | Non
 
 
 def _told(row: Any, message_id: str) -> Outcome:
-    seq = int(row.seq)
+    ids: dict[str, Any] = {"message_id": message_id, "seq": int(row.seq), "incarnation": row.incarnation}
     match row.disposition:
         case Disposition.ANSWERED:
-            return AlreadyAnswered(message_id=message_id, seq=seq, reply=from_json(row.reply), turn=row.turn_token)
+            return AlreadyAnswered(**ids, reply=from_json(row.reply), turn=row.turn_token)
         case Disposition.DEAD:
-            return Dead(message_id=message_id, seq=seq, reason=row.error or "attempts")
+            return Dead(**ids, reason=row.error or "attempts")
         case Disposition.SUPERSEDED:
-            return Superseded(message_id=message_id, seq=seq, by=row.superseded_by)
+            return Superseded(**ids, by=row.superseded_by)
         case Disposition.CANCELLED:
-            return Cancelled(message_id=message_id, seq=seq)
+            return Cancelled(**ids)
         case Disposition.EXPIRED:
-            return Expired(message_id=message_id, seq=seq)
+            return Expired(**ids)
         case Disposition.DELETED:
-            return Gone(message_id=message_id, seq=seq)
+            return Gone(**ids)
     if row.status == Status.PARKED:
-        return Parked(message_id=message_id, seq=seq)
-    in_turn = row.status == Status.RUNNING and seq <= row.fetched_seq
-    return Queued(
-        message_id=message_id, seq=seq, position=0 if in_turn else row.position, turn=row.token if in_turn else None
-    )
+        return Parked(**ids)
+    in_turn = row.status == Status.RUNNING and row.seq <= row.fetched_seq
+    eta = eta_ms(row.typical_ms, row.since_ms, in_turn=in_turn)
+    return Queued(**ids, position=0 if in_turn else row.position, eta_ms=eta, turn=row.token if in_turn else None)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from chatlock.inputs import Key
 from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
-from chatlock.ops.inspect import outcome_of
+from chatlock.ops.inspect import eta_ms, outcome_of, typical_ms
 from chatlock.ops.resolve import held_upto, supersede
 from chatlock.protocol import (
     POLICIES,
@@ -212,11 +212,24 @@ def _store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRo
 def queued_or_parked(message_id: str, seq: int, row: ThreadRow) -> Outcome:
     """What the thread's newest message is told, stored under the lock and not in a turn."""
     if row.status == Status.PARKED:
-        return Parked(message_id=message_id, seq=seq)
-    return Queued(message_id=message_id, seq=seq, position=seq - 1 - row.done_seq - row.holes)
+        return Parked(message_id=message_id, seq=seq, incarnation=row.incarnation)
+    position = seq - 1 - row.done_seq - row.holes
+    return Queued(message_id=message_id, seq=seq, incarnation=row.incarnation, position=position)
 
 
-def _refusal(what: Submission, row: ThreadRow, too_old: int | None) -> Outcome | None:
+def _busy(conn: Connection, what: Submission, row: ThreadRow) -> Busy:
+    since = max(0, row.now - row.claimed_at) if row.claimed_at is not None else None
+    return Busy(
+        message_id=what.message_id,
+        holder=row.owner,
+        since_ms=since,
+        live=None if row.expires_at is None else row.expires_at > row.now,
+        position=row.last_seq - row.done_seq - row.holes,
+        eta_ms=eta_ms(typical_ms(conn, what.key, row.incarnation), since, in_turn=row.fetched_seq == row.last_seq),
+    )
+
+
+def _refusal(conn: Connection, what: Submission, row: ThreadRow, too_old: int | None) -> Outcome | None:
     """What a new message is told that is not stored; None: it is."""
     running = row.status == Status.RUNNING
     reason = None
@@ -227,8 +240,7 @@ def _refusal(what: Submission, row: ThreadRow, too_old: int | None) -> Outcome |
     elif what.if_turn is not None and what.if_turn != row.token:
         reason = "other_turn"
     elif (running or row.pending) and POLICIES[what.policy].store == "if_free":
-        since = max(0, row.now - row.claimed_at) if running and row.claimed_at is not None else None
-        return Busy(message_id=what.message_id, holder=row.owner, since_ms=since)
+        return _busy(conn, what, row)
     elif too_old is not None and what.overflow == "reject":
         reason = "full"
     return None if reason is None else Refused(message_id=what.message_id, reason=reason, state=row.status)
@@ -291,7 +303,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
         seq = int(known.seq)
     else:
         too_old = _too_old(conn, submission, row)
-        refused = _refusal(submission, row, too_old)
+        refused = _refusal(conn, submission, row, too_old)
         if refused is not None:
             return Submitted(refused)
         before, row = row, _take_in(conn, submission, row, too_old, limits)

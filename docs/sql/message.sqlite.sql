@@ -18,14 +18,21 @@ AND chatlock_messages.thread_id = :b_thread
 AND chatlock_messages.message_id = :b_message_id;
 
 -- message.outcome
-SELECT chatlock_threads.status, chatlock_threads.token, chatlock_threads.fetched_seq, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.superseded_by, chatlock_turns.reply, chatlock_turns.error, (SELECT count(*) AS count_1
+SELECT chatlock_threads.status, chatlock_threads.token, chatlock_threads.fetched_seq, chatlock_threads.incarnation, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - chatlock_threads.claimed_at AS since_ms, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.superseded_by, chatlock_turns.reply, chatlock_turns.error, (SELECT count(*) AS count_1
 FROM chatlock_messages AS ahead
 WHERE ahead.tenant = chatlock_messages.tenant
 AND ahead.thread_id = chatlock_messages.thread_id
 AND ahead.incarnation = chatlock_messages.incarnation
 AND ahead.seq > chatlock_threads.done_seq
 AND ahead.seq < chatlock_messages.seq
-AND ahead.disposition = 'pending') AS position
+AND ahead.disposition = 'pending') AS position, (SELECT avg(lately.ms) AS avg_1
+FROM (SELECT chatlock_turns.ended_at - chatlock_turns.started_at AS ms
+FROM chatlock_turns
+WHERE chatlock_turns.tenant = :b_tenant
+AND chatlock_turns.thread_id = :b_thread
+AND chatlock_turns.incarnation = chatlock_threads.incarnation
+AND chatlock_turns.state = 'done' ORDER BY chatlock_turns.token DESC
+ LIMIT 5 OFFSET 0) AS lately) AS typical_ms
 FROM chatlock_threads LEFT OUTER JOIN chatlock_messages ON chatlock_messages.tenant = chatlock_threads.tenant
 AND chatlock_messages.thread_id = chatlock_threads.thread_id
 AND chatlock_messages.incarnation = chatlock_threads.incarnation

@@ -164,7 +164,7 @@ def test_rejected_message_is_busy_while_messages_are_pending(chat: Any, database
     chat.submit("c1", "hello", wait_ms=0)
     before = rows.dump(database)
     assert chat.submit("c1", "again", message_id="m2", policy="reject") == Busy(
-        message_id="m2", holder=None, since_ms=None
+        message_id="m2", holder=None, since_ms=None, position=1
     )
     assert rows.dump(database) == before
 
