@@ -56,13 +56,14 @@ def _tried(agent: str, histories: Sequence[tuple[int, int | None, int]], margin:
         margin,
         runs=len(judged),
         false_reclaims=sum(run_ms > window for run_ms, window in judged),
-        delay_median_ms=_share(windows, 0.5),
-        delay_p95_ms=_share(windows, 0.95),
+        delay_median_ms=at_share(windows, 0.5),
+        delay_p95_ms=at_share(windows, 0.95),
         delay_max_ms=windows[-1],
     )
 
 
-def _share(ordered: Sequence[int], share: float) -> int:
+def at_share(ordered: Sequence[int], share: float) -> int:
+    """The least of the ordered values that so large a share of them does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

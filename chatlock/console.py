@@ -14,7 +14,7 @@ from chatlock.admin import act
 from chatlock.backtest import Tried, backtest
 from chatlock.executor import Executor
 from chatlock.inputs import Key
-from chatlock.ops import contents, forget, load, report, runs, verify
+from chatlock.ops import arrivals, contents, forget, load, report, runs, verify
 from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import lock
 from chatlock.ops.contents import AuditReport, IntentReport, MessageReport, TurnReport
@@ -25,6 +25,7 @@ from chatlock.ops.runs import Day
 from chatlock.ops.unanswered import free
 from chatlock.ops.verify import Verified
 from chatlock.protocol import Limits
+from chatlock.replay import Arrival
 from chatlock.store import jitter
 from chatlock.why import Why, explain
 
@@ -212,6 +213,11 @@ class Console:
         """What each margin would have done to the runs that ended in the last since_ms."""
         recorded = self._executor.read("runs", lambda c: runs.list_runs(c, agent, since_ms))
         return backtest(recorded, margins, self._limits)
+
+    def arrivals(self, scope: Scope, since_ms: int) -> list[Arrival]:
+        """What was received in the last since_ms in threads where a turn ended since, for `replay`."""
+        found = self._executor.read("arrivals", lambda c: arrivals.list_received(c, scope, since_ms))
+        return [Arrival((r.tenant, r.thread_id, str(r.incarnation)), r.received_at, r.run_ms) for r in found]
 
     # -- what is in threads ------------------------------------------------------------------------------------------
     def inbox(self, scope: Scope, limit: int, *, payloads: bool = False) -> list[MessageReport]:

@@ -64,6 +64,7 @@ OVER_ALL_TENANTS: dict[str, str] = {
 OVER_ALL_TENANTS |= {
     f"{name}_of_all": _OPERATOR
     for name in (
+        "arrivals.received",
         "contents.audit",
         "contents.dead",
         "contents.inbox",

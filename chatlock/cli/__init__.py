@@ -10,6 +10,7 @@ from chatlock.cli.health import doctor, verify, windows
 from chatlock.cli.load import stats, top
 from chatlock.cli.messages import dead, inbox
 from chatlock.cli.move import export_command, import_command
+from chatlock.cli.replay import replay_command
 from chatlock.cli.service import poller, worker
 from chatlock.cli.threads import cancel, threads, why
 from chatlock.cli.turns import audit, intents, turns
@@ -34,7 +35,7 @@ def main() -> None:
 
 for command in (
     *(threads, why, cancel, inbox, dead, turns, intents, audit),
-    *(stats, top, windows, verify, doctor),
+    *(stats, top, windows, verify, doctor, replay_command),
     *(db, export_command, import_command, poller, worker),
 ):
     main.add_command(command)

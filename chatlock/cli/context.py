@@ -120,13 +120,16 @@ class Context:
             echo(empty, err=True)
 
 
-def with_database(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command --url and --json, and calls it with a Context first."""
+def with_database(command: Callable[..., None], *, unless: str | None = None) -> Callable[..., None]:
+    """Gives a command --url and --json, and calls it with a Context first.
+
+    unless: an argument of the command that takes the database's place where it is given.
+    """
 
     @click.option(
         "--url",
         envvar="CHATLOCK_URL",
-        required=True,
+        required=unless is None,
         callback=_without_password,
         help="The database as a SQLAlchemy URL; else CHATLOCK_URL, which no list of processes shows.",
     )
@@ -138,15 +141,23 @@ def with_database(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
     @functools.wraps(command)
-    def wrapped(*args: Any, url: str, as_json: bool, pooler: Literal["transaction"] | None, **kwargs: Any) -> None:
-        command(Context(url, as_json, pooler), *args, **kwargs)
+    def wrapped(
+        *args: Any, url: str | None, as_json: bool, pooler: Literal["transaction"] | None, **kwargs: Any
+    ) -> None:
+        if url is None and not _given(unless, kwargs):
+            raise click.UsageError(f"give {(unless or '').upper()}, or a database by --url or CHATLOCK_URL")
+        command(Context(url or "", as_json, pooler), *args, **kwargs)
 
     return wrapped
 
 
-def _without_password(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _given(argument: str | None, kwargs: dict[str, Any]) -> bool:
+    return argument is not None and kwargs[argument] is not None
+
+
+def _without_password(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     by_argument = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
-    if by_argument and checked_url(value).password is not None:
+    if value is not None and by_argument and checked_url(value).password is not None:
         raise click.UsageError("everyone on this machine sees an argument: give a URL with a password in CHATLOCK_URL")
     return value
 
@@ -163,18 +174,18 @@ def with_tenant(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def with_scope(command: Callable[..., None]) -> Callable[..., None]:
-    """As with_database, with --tenant or --all-tenants; one of them is required."""
+def with_scope(command: Callable[..., None], *, unless: str | None = None) -> Callable[..., None]:
+    """As with_database, with --tenant or --all-tenants; one of them is required where a database is."""
 
     @click.option("--tenant", envvar="CHATLOCK_TENANT", help="Whose threads; else CHATLOCK_TENANT.")
     @click.option("--all-tenants", is_flag=True, help="Every tenant's.")
-    @with_database
+    @functools.partial(with_database, unless=unless)
     @functools.wraps(command)
     def wrapped(context: Context, *args: Any, tenant: str | None, all_tenants: bool, **kwargs: Any) -> None:
         source = click.get_current_context().get_parameter_source("tenant")
         if all_tenants and source is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError("give --tenant or --all-tenants, not both")
-        if not all_tenants and tenant is None:
+        if not all_tenants and tenant is None and not _given(unless, kwargs):
             raise click.UsageError("say whose threads: --tenant, CHATLOCK_TENANT or --all-tenants")
         command(replace(context, tenant=None if all_tenants else tenant), *args, **kwargs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chatlock.ops import (
+    arrivals,
     audit,
     base,
     claim,
@@ -34,6 +35,7 @@ from chatlock.ops import (
 )
 
 __all__ = [
+    "arrivals",
     "audit",
     "base",
     "catalog",

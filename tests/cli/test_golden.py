@@ -46,6 +46,8 @@ COMMANDS = {
     "verify-since": ("verify --all-tenants --since 1m", 0),
     "windows-show": ("windows show", 0),
     "windows-backtest": ("windows backtest --margin 2 --margin 3", 0),
+    "replay": ("replay --policy enqueue --policy latest", 0),
+    "replay-all": ("replay --all-tenants --policy enqueue --since 10m", 0),
     "audit": ("audit", 0),
     "audit-thread": ("audit parked", 0),
     "audit-all": ("audit --all-tenants", 0),

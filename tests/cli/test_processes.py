@@ -78,7 +78,7 @@ def test_the_installed_command_runs(sqlite_database: Database) -> None:
     [
         ["threads", "show", "t0000"], ["why", "t0000"], ["threads", "park", "t0000", "--reason", "x"],
         ["inbox", "ls"], ["dead", "ls"], ["turns", "ls"], ["intents", "ls"], ["audit"], ["stats"], ["top", "--once"],
-        ["windows", "show"], ["windows", "backtest"], ["verify"], ["db", "check"],
+        ["windows", "show"], ["windows", "backtest"], ["verify"], ["replay"], ["db", "check"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -21,6 +21,8 @@ MESSAGES_OF_ONE = 3000
 
 # (statement, its values, the index of PostgreSQL or SQLite's automatic one)
 CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "arrivals.received": ({"b_since": 5_000}, "chatlock_turns_by_end"),
+    "arrivals.received_of_all": ({"b_since": 5_000}, "chatlock_messages_pkey"),
     "due.list": ({"b_agents": ["default"], "b_limit": 100, "b_backoff_max": 60_000}, "chatlock_due_order"),
     "due.list_of_anyone": ({"b_limit": 100, "b_backoff_max": 60_000}, "chatlock_due_order"),
     "messages.look": (

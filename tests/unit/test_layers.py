@@ -20,7 +20,7 @@ LAYERS = (
     ("turnstile", "executor", "io", "caller", "store", "heart", "wake", "window"),
     (
         *("intake", "turn_core", "turn", "handlers", "place", "flows", "admin", "sweep", "polling", "epoch"),
-        *("why", "backtest", "doctor", "console", "transfer"),
+        *("why", "backtest", "replay", "doctor", "console", "transfer"),
     ),
     ("writes",),
     ("client_base", "client", "async_client"),
