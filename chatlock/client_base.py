@@ -205,7 +205,7 @@ class Client:
         self._flows.nudge()
 
     def _start(self, granted: Granted) -> None:
-        self._flows.expect(granted.claim.key, granted.claim.claim_id)
+        self._flows.live.expect(granted.claim.key, granted.claim.claim_id)
         self._start_flow(self._flows.run_loop(granted), granted.claim.claim_id)
 
     async def _run_due(self, key: Key) -> bool:
@@ -260,7 +260,7 @@ class Client:
 
     def _hurry(self) -> None:
         """_close waits no longer."""
-        self._flows.hurry()
+        self._flows.live.hurry()
         with self._counting:
             self._counting.notify_all()
 
@@ -270,7 +270,7 @@ class Client:
         deadline = time.monotonic() + drain_ms / 1000
         self._flows.closing = True
         with self._counting:  # what the poller started: turns, and replies that are being sent
-            self._counting.wait_for(lambda: not self._started or self._flows.hurried, drain_ms / 1000)
+            self._counting.wait_for(lambda: not self._started or self._flows.live.hurried, drain_ms / 1000)
         self._flows.close_now(max(0.0, deadline - time.monotonic()))
         io = self._flows.store.io
         if isinstance(io, AsyncIo):

@@ -9,10 +9,8 @@ import asyncio
 import logging
 import os
 import socket
-import threading
 import time
 import traceback
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +24,7 @@ from chatlock.heart import Heart
 from chatlock.inputs import Key, checked_id, checked_key, checked_ms, key_hash, new_id, payload_json
 from chatlock.intake import Intake
 from chatlock.io import Io, SyncIo, drive
+from chatlock.live import Live
 from chatlock.ops import inspect
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.heartbeat import heartbeat
@@ -83,25 +82,18 @@ class Flows:
         self.nudge: Callable[[], None] = lambda: None
         self.prepare: Callable[[TurnCore], None] = lambda core: None
         self.on_end: Callable[[TurnCore], None] = lambda core: None
-        self.closing = self.hurried = False
-        self._expected: dict[str, Key] = {}
-        self._live: weakref.WeakValueDictionary[str, TurnCore] = weakref.WeakValueDictionary()
-        self._live_lock = threading.RLock()
-        self._live_changed = threading.Condition(self._live_lock)
+        self.closing = False
+        self.live = Live()
 
     def after_fork(self) -> None:
         """In a forked child: no turn, waiter or OS thread of the parent is ours."""
-        for core in list(self._live.values()):
-            core.ended = "it belongs to the process that was forked"
+        self.live.after_fork()
         self.store.owner = self.windows.owner = owner_name()
         self.waiters.after_fork()
         if self.config.wake is not None:
             self.config.wake.after_fork()
         self.heart.after_fork()
         self.feeds.after_fork()
-        self._expected = {}
-        self._live, self._live_lock = weakref.WeakValueDictionary(), threading.RLock()
-        self._live_changed = threading.Condition(self._live_lock)
 
     # -- input -------------------------------------------------------------------------------------------------------
     def key(self, tenant: str | None, thread: str) -> Key:
@@ -207,25 +199,12 @@ class Flows:
         core = TurnCore(self.store, self.heart, granted, self._ended, self.config.heartbeat)
         core.own_id = own_id
         self.prepare(core)
-        with self._live_lock:
-            self._expected.pop(core.claim.claim_id, None)
-            self._live[core.claim.claim_id] = core
+        self.live.opened(core)
         return core
-
-    def expect(self, key: Key, claim_id: str) -> None:
-        """A claim that is on its way to become a live turn here: the end of the client releases it too."""
-        with self._live_lock:
-            self._expected[claim_id] = key
-
-    def forget(self, claim_id: str) -> Key | None:
-        """The expected claim was not granted, or will not become a turn.  Its key if it was still expected."""
-        with self._live_lock:
-            self._live_changed.notify_all()
-            return self._expected.pop(claim_id, None)
 
     async def asking(self, key: Key, request: Request, attempt: Awaitable[Granted | None]) -> Granted | None:
         """An attempt to claim for a turn that run_loop is to run; given back if the caller is stopped meanwhile."""
-        self.expect(key, request.claim_id)
+        self.live.expect(key, request.claim_id)
         granted = None
         try:
             granted = await attempt
@@ -234,19 +213,17 @@ class Flows:
             raise
         finally:
             if granted is None:
-                self.forget(request.claim_id)
+                self.live.forget(request.claim_id)
         return granted
 
     def hand_back_expected(self, claim_id: str | None) -> None:
         """Releases a claim whose turn could not begin here, in the calling OS thread."""
-        key = self.forget(claim_id) if claim_id is not None else None
+        key = self.live.forget(claim_id) if claim_id is not None else None
         if claim_id is not None and key is not None:
             self._hand_back(claim_id, self.store.over(SyncIo()).release(key, claim_id))
 
     def _ended(self, core: TurnCore) -> None:
-        with self._live_lock:
-            self._live.pop(core.claim.claim_id, None)
-            self._live_changed.notify_all()
+        self.live.ended(core)
         self.on_end(core)
         left = core.finished is None or core.finished.left
         due = left and not core.interrupted
@@ -316,7 +293,7 @@ class Flows:
         except ChatlockError as failed:  # the lease frees what this could not
             log.warning("turn.leave_failed", extra={"claim_id": core.claim.claim_id, "error": type(failed).__name__})
             if isinstance(failed, Closed):  # the end of the client, which refused this, hands the claim back
-                self.expect(core.claim.key, core.claim.claim_id)
+                self.live.expect(core.claim.key, core.claim.claim_id)
             core.end("left")
         if error is None:
             raise TurnNotFinished
@@ -342,16 +319,16 @@ class Flows:
             if handler is not None and not self.closing:
                 request = await self.request(core.claim.agent) if hands_off else None
                 if request is not None:
-                    self.expect(core.claim.key, request.claim_id)
+                    self.live.expect(core.claim.key, request.claim_id)
                 next_turn = await self.run_turn(core, handler, request)
             return next_turn
         finally:
             if request is not None and next_turn is None:
-                self.forget(request.claim_id)
+                self.live.forget(request.claim_id)
             try:
                 await self.store.io.shielded(core.release(self.store))
             except Closed:  # nobody may hold the turn any more when the end of the client hands claims back
-                self.expect(core.claim.key, core.claim.claim_id)
+                self.live.expect(core.claim.key, core.claim.claim_id)
                 raise
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -359,13 +336,7 @@ class Flows:
         """Stops intake, tells the waiters, lets running turns end for up to drain_s, releases the others uncharged."""
         self.closing = True
         self.waiters.close()
-        deadline = time.monotonic() + drain_s
-        with self._live_lock:
-            while self._live or self._expected:
-                left = deadline - time.monotonic()
-                if self.hurried or left <= 0:
-                    break
-                self._live_changed.wait(left)
+        self.live.drain(drain_s)
         self.heart.close()
         self.executor.close(self._hand_all_back)
         if self.config.wake is not None:
@@ -373,8 +344,7 @@ class Flows:
 
     def _hand_all_back(self) -> None:
         """Releases every claim that is or may be ours.  No other operation of this client runs any more."""
-        with self._live_lock:
-            cores, expected = list(self._live.values()), list(self._expected.items())
+        cores, expected = self.live.left()
         sync, deadline = self.store.over(SyncIo()), time.monotonic() + HAND_BACK_S
         for core in cores:
             core.set_lost()
@@ -391,9 +361,3 @@ class Flows:
             log.warning("close.release_failed", extra={"claim_id": claim_id, "error": type(error).__name__})
         except Exception:
             log.exception("close.release_failed", extra={"claim_id": claim_id})
-
-    def hurry(self) -> None:
-        """The end of the client waits for running turns no longer."""
-        with self._live_lock:
-            self.hurried = True
-            self._live_changed.notify_all()

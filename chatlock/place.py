@@ -58,12 +58,12 @@ class Place:
         try:
             await self._flows.store.release(self._what.key, self._asked.claim_id)
         except Closed:  # the end of the client hands it back
-            self._flows.expect(self._what.key, self._asked.claim_id)
+            self._flows.live.expect(self._what.key, self._asked.claim_id)
             return
         except ChatlockError as error:  # the lease frees it
             fields = {"claim_id": self._asked.claim_id, "error": type(error).__name__}
             log.warning("claim.release_failed", extra=fields)
-        self._flows.forget(self._asked.claim_id)
+        self._flows.live.forget(self._asked.claim_id)
         if self._core is not None:
             self._core.end("released")
 
@@ -120,7 +120,7 @@ class Place:
         if request is None:
             return await attempt
         self._asked, self._core = request, None
-        self._flows.expect(self._what.key, request.claim_id)
+        self._flows.live.expect(self._what.key, request.claim_id)
         try:
             return await attempt
         except ChatlockError:
@@ -129,7 +129,7 @@ class Place:
 
     def _refused(self) -> None:
         if self._asked is not None:
-            self._flows.forget(self._asked.claim_id)
+            self._flows.live.forget(self._asked.claim_id)
             self._asked = None
 
     async def _opened(self, granted: Granted) -> TurnCore:

@@ -44,24 +44,6 @@ class Disposition(StrEnum):
     DELETED = "deleted"
 
 
-class Cause(StrEnum):
-    """Why a thread is as it is: the one word that `chatlock why` answers with."""
-
-    NOTHING_PENDING = "nothing pending"
-    ALIVE = "holder alive"
-    SILENT = "holder silent"
-    HUNG = "holder hung"
-    DEAD = "holder dead"
-    DUE = "due now"
-    DELAYED = "head delayed"
-    CAP = "cap"
-    NO_WORKER = "no worker"
-    NO_POLLER = "no poller"
-    AWAITING = "awaiting"
-    PARKED = "parked"
-    DELETED = "deleted"
-
-
 class Event(StrEnum):
     """What can be asked of a thread.  Each is one database transaction, judged by the rows it returns."""
 

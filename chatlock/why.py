@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from chatlock.ops.report import Surroundings, ThreadReport
-from chatlock.protocol import Cause, Limits, Status, starts_at
+from chatlock.protocol import Limits, Status, starts_at
 
 OVERDUE_MS = 10_000
 """A sweep comes every second: a thread that has been due for so long is taken by no one."""
@@ -14,6 +15,24 @@ POLLER_UNSEEN_MS = 180_000
 """A poller leaves its mark every minute: so long after the last one there is none."""
 
 UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+class Cause(StrEnum):
+    """Why a thread is as it is: the one word that `chatlock why` answers with."""
+
+    NOTHING_PENDING = "nothing pending"
+    ALIVE = "holder alive"
+    SILENT = "holder silent"
+    HUNG = "holder hung"
+    DEAD = "holder dead"
+    DUE = "due now"
+    DELAYED = "head delayed"
+    CAP = "cap"
+    NO_WORKER = "no worker"
+    NO_POLLER = "no poller"
+    AWAITING = "awaiting"
+    PARKED = "parked"
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True)

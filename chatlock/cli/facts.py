@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chatlock.cli.output import command, rfc3339, shown_time
-from chatlock.protocol import Cause
-from chatlock.why import Why, span
+from chatlock.why import Cause, Why, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -307,7 +307,7 @@ class Drill:
         self._second._sweep.reclaim_stale()
         self._clock.advance(PASSES_MS)
         self._monotonic.advance(PASSES_MS)
-        for core in list(self._first._flows._live.values()):
+        for core in list(self._first._flows.live.turns.values()):
             core._valid_until = 0.0  # check() reads this machine's monotonic clock, which nobody can set
 
     def _settle(self, case: Case, *, ask: bool = True) -> None:

@@ -107,8 +107,8 @@ def answering(chat: AsyncChatlock) -> None:
 def assert_nothing_kept(chat: Any) -> None:
     """The client holds no turn, no claim, no waiter and no heartbeat."""
     flows = chat._flows
-    until(lambda: not flows._expected, what="no claim that is expected")
-    assert not list(flows._live.values())
+    until(lambda: not flows.live.expected, what="no claim that is expected")
+    assert not list(flows.live.turns.values())
     assert not [turn for turn in flows.heart.live() if turn.alive()]
     assert (len(flows.waiters), dict(flows.waiters._by_key)) == (0, {})
 

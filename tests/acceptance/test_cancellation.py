@@ -489,7 +489,7 @@ def test_stream_that_is_left_early_releases_its_turn(database: Database, how: st
                 stop.gate.open()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-            await until_async(lambda: not chat._flows._live, "the end of the turn")
+            await until_async(lambda: not chat._flows.live.turns, "the end of the turn")
             assert_nothing_kept(chat)
             assert_at_rest(database, "thread")
             assert not chat._flows.feeds._listeners

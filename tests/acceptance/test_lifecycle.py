@@ -551,7 +551,7 @@ async def hold():
         await asyncio.sleep(20)  # interrupted
 async def main():
     task = asyncio.ensure_future(hold())
-    while not chat._flows._live:
+    while not chat._flows.live.turns:
         await asyncio.sleep(0)
 asyncio.run(main())
 """,
@@ -563,7 +563,7 @@ async def hold():
     async with chat.turn("thread", "hello"):
         await asyncio.sleep(20)  # interrupted
 asyncio.run_coroutine_threadsafe(hold(), loop)
-while not chat._flows._live:
+while not chat._flows.live.turns:
     time.sleep(0.001)  # bounded poll
 """,
     "sys_exit_in_a_turn": """

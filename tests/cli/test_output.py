@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from chatlock.cli import main, output
-from chatlock.protocol import Cause
+from chatlock.why import Cause
 from tests.support import ROOT
 
 if TYPE_CHECKING:

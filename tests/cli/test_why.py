@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chatlock.ops.report import Service, Surroundings, ThreadReport
-from chatlock.protocol import Cause, Limits
-from chatlock.why import OVERDUE_MS, POLLER_UNSEEN_MS, explain, span
+from chatlock.protocol import Limits
+from chatlock.why import OVERDUE_MS, POLLER_UNSEEN_MS, Cause, explain, span
 
 if TYPE_CHECKING:
     from tests.cli.scene import Scene

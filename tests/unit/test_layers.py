@@ -19,7 +19,7 @@ LAYERS = (
     ("ops",),
     ("turnstile", "executor", "io", "caller", "store", "heart", "wake", "window"),
     (
-        *("intake", "turn_core", "turn", "handlers", "place", "flows", "admin", "sweep", "polling", "epoch"),
+        *("intake", "turn_core", "turn", "handlers", "live", "place", "flows", "admin", "sweep", "polling", "epoch"),
         *("why", "backtest", "replay", "doctor", "console", "transfer"),
     ),
     ("writes",),

@@ -1,0 +1,71 @@
+"""The open turns of one client, and the claims that are on their way to become one: what its end must give back."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+
+from chatlock.inputs import Key
+from chatlock.turn_core import TurnCore
+
+
+class Live:
+    """Written and read from any OS thread."""
+
+    def __init__(self) -> None:
+        self.hurried = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.expected: dict[str, Key] = {}
+        self.turns: weakref.WeakValueDictionary[str, TurnCore] = weakref.WeakValueDictionary()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+
+    def after_fork(self) -> None:
+        """In a forked child: no turn of the parent is ours."""
+        for core in list(self.turns.values()):
+            core.ended = "it belongs to the process that was forked"
+        self._reset()
+
+    def expect(self, key: Key, claim_id: str) -> None:
+        """A claim that is on its way to become an open turn here: the end of the client releases it too."""
+        with self._lock:
+            self.expected[claim_id] = key
+
+    def forget(self, claim_id: str) -> Key | None:
+        """The expected claim was not granted, or will not become a turn.  Its key if it was still expected."""
+        with self._lock:
+            self._changed.notify_all()
+            return self.expected.pop(claim_id, None)
+
+    def opened(self, core: TurnCore) -> None:
+        """The turn is open."""
+        with self._lock:
+            self.expected.pop(core.claim.claim_id, None)
+            self.turns[core.claim.claim_id] = core
+
+    def ended(self, core: TurnCore) -> None:
+        """The turn is open no more."""
+        with self._lock:
+            self.turns.pop(core.claim.claim_id, None)
+            self._changed.notify_all()
+
+    def hurry(self) -> None:
+        """Whoever waits for running turns waits no longer."""
+        with self._lock:
+            self.hurried = True
+            self._changed.notify_all()
+
+    def drain(self, seconds: float) -> None:
+        """Waits until nothing is open or expected, for up to so long."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            while (self.turns or self.expected) and not self.hurried and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def left(self) -> tuple[list[TurnCore], list[tuple[str, Key]]]:
+        """The open turns, and the claim_ids that are expected, each with its key."""
+        with self._lock:
+            return list(self.turns.values()), list(self.expected.items())
