@@ -128,14 +128,22 @@ class AsyncChatlock(Client):
         await self._admin.setup()
 
     async def submit(
-        self, thread: str, payload: object, *, conn: Any = None, **options: Unpack[SubmitOptions]
+        self,
+        thread: str,
+        payload: object,
+        *,
+        conn: Any = None,
+        on_stored: Callable[[Outcome], object] | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Outcome:
         """See Chatlock.submit.  conn may also be an AsyncConnection or AsyncSession.
 
         A cancelled call hands its claim back uncharged; its message stays stored.
         """
         what, wait_ms = self._submission(thread, payload, options)
-        return await (self._flows.submit_in(conn, what) if conn is not None else self._flows.submit(what, wait_ms))
+        if conn is not None:
+            return await self._flows.submit_in(conn, what)
+        return await self._flows.submit(what, wait_ms, on_stored)
 
     async def begin(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> AsyncTurn | Outcome:
         """See Chatlock.begin."""

@@ -73,17 +73,28 @@ class Chatlock(Client):
         """Creates or upgrades the tables; any number of processes may call it at once.  Raises StoreUnavailable."""
         drive(self._admin.setup())
 
-    def submit(self, thread: str, payload: object, *, conn: Any = None, **options: Unpack[SubmitOptions]) -> Outcome:
+    def submit(
+        self,
+        thread: str,
+        payload: object,
+        *,
+        conn: Any = None,
+        on_stored: Callable[[Outcome], object] | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Outcome:
         """Stores a message, idempotent on message_id, and brings it to an outcome.
 
         Effect: if it wins the claim and its agent has a handler here, runs the turn; else waits up to wait_ms.
         Outcomes: Answered (this call ran the turn: show the reply), AlreadyAnswered (another did), Queued, Busy,
         Cancelled, Expired, Superseded, Dead, Parked, Gone, Conflict, Unknown.  conn: store in the caller's
-        transaction, without a claim.  Raises InvalidInput, MissingTenant, SchemaMismatch, StoreUnavailable, Closed;
+        transaction, without a claim.  on_stored: called once with the outcome so far, as soon as the message is stored
+        and before its turn begins.  Raises InvalidInput, MissingTenant, SchemaMismatch, StoreUnavailable, Closed;
         never the handler's error.
         """
         what, wait_ms = self._submission(thread, payload, options)
-        return drive(self._flows.submit_in(conn, what) if conn is not None else self._flows.submit(what, wait_ms))
+        if conn is not None:
+            return drive(self._flows.submit_in(conn, what))
+        return drive(self._flows.submit(what, wait_ms, on_stored))
 
     def begin(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> Turn | Outcome:
         """Stores a message and waits up to wait_ms for its thread.  A Turn is the caller's to run and to end.

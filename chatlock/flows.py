@@ -136,11 +136,13 @@ class Flows:
         )
 
     # -- submit and wait ---------------------------------------------------------------------------------------------
-    async def submit(self, what: Submission, wait_ms: int | None) -> Outcome:
+    async def submit(
+        self, what: Submission, wait_ms: int | None, on_stored: Callable[[Outcome], object] | None = None
+    ) -> Outcome:
         """Stores, runs the turn if this call wins the claim and has a handler, else waits for the message's outcome."""
         handler = self.handlers.get(what.agent)
         ran: set[int] = set()
-        place = Place(self, what, wait_ms, claims=handler is not None)
+        place = Place(self, what, wait_ms, claims=handler is not None, on_stored=on_stored)
         try:
             got = await place.first()
             while isinstance(got, TurnCore) and handler is not None:
@@ -156,9 +158,7 @@ class Flows:
             place.leave()
         if isinstance(got, TurnCore):
             raise AssertionError("a claim was granted to a call without a handler")
-        if (
-            isinstance(got, AlreadyAnswered) and got.turn in ran
-        ):  # its finish committed, but the answer was long in doubt
+        if isinstance(got, AlreadyAnswered) and got.turn in ran:  # its finish committed, which was long in doubt
             return Answered(**vars(got))
         return got
 

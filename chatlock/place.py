@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,11 +30,19 @@ class Place:
     Whoever leaves it by an exception gives back what its last attempt won, whether or not it was told of it.
     """
 
-    def __init__(self, flows: Flows, what: Submission, wait_ms: int | None, *, claims: bool) -> None:
+    def __init__(
+        self,
+        flows: Flows,
+        what: Submission,
+        wait_ms: int | None,
+        *,
+        claims: bool,
+        on_stored: Callable[[Outcome], object] | None = None,
+    ) -> None:
         inside = inside_turn_of(what.key)  # a turn that waits for its own thread would wait for ever
         if flows.closing:
             raise Closed
-        self._flows, self._what = flows, what
+        self._flows, self._what, self._on_stored = flows, what, on_stored
         self._attaches = POLICIES[what.policy].store == "never"
         self._claims = claims and not inside and not self._attaches
         self._wait_ms = 0 if inside else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
@@ -79,6 +87,8 @@ class Place:
                 return Unknown(message_id=self._what.message_id)
             raise
         self._incarnation, self.seq = stored.incarnation, stored.seq or 0
+        if stored.seq is not None and self._on_stored is not None:
+            self._on_stored(stored.outcome)
         if stored.superseding:
             self._flows.changed(self._what.key, due=False, elsewhere=True)
         if stored.granted is not None:

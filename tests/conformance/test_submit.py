@@ -376,3 +376,19 @@ def test_of_two_calls_with_one_id_one_is_answered_and_one_already(chat: Any, sta
     assert first.result(SECONDS_MAX) == Answered(message_id="m1", seq=1, reply="ok", turn=1)
     assert second.result(SECONDS_MAX) == AlreadyAnswered(message_id="m1", seq=1, reply="ok", turn=1)
     assert runs == [1]
+
+
+def test_caller_is_told_when_its_message_is_stored_and_before_its_turn(chat: Any) -> None:
+    told: list[Any] = []
+
+    @chat.handler()
+    def answer(turn: Any) -> int:
+        return len(told)
+
+    assert chat.submit("c1", "hello", message_id="m1", on_stored=told.append).reply == 1
+    assert (told[0].message_id, told[0].seq) == ("m1", 1)
+    chat.submit("c1", "hello", message_id="m1", on_stored=told.append)
+    assert isinstance(told[1], AlreadyAnswered)
+    chat.submit("c1", "another payload", message_id="m1", on_stored=told.append)
+    chat.submit("c1", "precondition", if_turn=7, on_stored=told.append)
+    assert len(told) == 2
