@@ -106,7 +106,8 @@ class Turn(_Face):
     def fence(self, conn: Any) -> None:
         """Holds the claim until the caller's transaction on `conn` ends: what it writes commits only under this claim.
 
-        conn: a SQLAlchemy Connection or Session of the same database.  Raises ClaimLost, TransactionNotImmediate.
+        conn: a SQLAlchemy Connection or Session of the same database, or the driver's own connection (psycopg,
+        sqlite3).  Raises ClaimLost, TransactionNotImmediate.
         """
         drive(self._core.fence(self._store, conn))
 
@@ -142,7 +143,7 @@ class AsyncTurn(_Face):
         return await self._store.io.shielded(self._core.release(self._store))
 
     async def fence(self, conn: Any) -> None:
-        """See Turn.fence.  conn may also be an AsyncConnection or AsyncSession."""
+        """See Turn.fence.  conn may also be an AsyncConnection or AsyncSession, or one of psycopg or aiosqlite."""
         await self._core.fence(self._store, conn)
 
     async def session(self, name: str, create: Callable[[str], Awaitable[str] | str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from chatlock.caller import on_caller
+from chatlock.caller import driver_kind, on_caller, on_driver
 from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.heart import Heart
 from chatlock.inputs import Key, canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
@@ -245,7 +245,14 @@ class TurnCore:
 
     async def fence(self, store: Store, conn: Any) -> None:
         self._check_open(store)
-        await self._losing(on_caller(store.io, conn, lambda c: fence_ops.fence(c, self.claim)))
+        kind = driver_kind(conn)
+        if kind is None:
+            await self._losing(on_caller(store.io, conn, lambda c: fence_ops.fence(c, self.claim)))
+        else:
+            await self._losing(self._fence_driver(store, conn, kind))
+
+    async def _fence_driver(self, store: Store, conn: Any, kind: fence_ops.Kind) -> None:
+        fence_ops.judge(await on_driver(store.io, conn, fence_ops.on_driver(kind, self.claim)))
 
     async def session(self, store: Store, name: str, create: Callable[..., Any]) -> str:
         self._check_open(store)

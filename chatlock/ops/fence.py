@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import delete, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
+from sqlalchemy.engine.interfaces import Compiled
 
 from chatlock.dialects import per_dialect
 from chatlock.errors import ClaimLost
 from chatlock.ops.base import Claim, b, mine, named, of_thread, run
 from chatlock.schema import fences, sessions, threads
+
+Kind: TypeAlias = Literal["postgresql", "sqlite"]
 
 _held = (
     of_thread(threads),
@@ -23,6 +28,11 @@ FENCE_SQLITE = named(
     "fence.touch", update(threads).where(*_held).values(beat=threads.c.beat).returning(threads.c.token)
 )
 BOUND_IDLE = named("fence.bound_idle", text("SET LOCAL idle_in_transaction_session_timeout = '10s'"))
+_psycopg: Any = postgresql.dialect
+_ON_DRIVERS: dict[Kind, list[Compiled]] = {
+    "postgresql": [s.compile(dialect=_psycopg(paramstyle="pyformat")) for s in (BOUND_IDLE, FENCE_PG)],
+    "sqlite": [FENCE_SQLITE.compile(dialect=sqlite.dialect(paramstyle="named"))],
+}
 
 
 def _raise_highest(insert: Any) -> Any:
@@ -61,8 +71,23 @@ def fence(conn: Connection, claim: Claim) -> None:
         held = run(conn, FENCE_PG, claim.key, **bound).all()
     else:
         held = run(conn, FENCE_SQLITE, claim.key, **bound).all()
+    judge(held)
+
+
+def judge(held: Sequence[Any]) -> None:
+    """Raises ClaimLost unless the fence found the thread under its claim."""
     if len(held) != 1:
         raise ClaimLost
+
+
+def on_driver(kind: Kind, claim: Claim) -> list[tuple[str, dict[str, Any]]]:
+    """The fence as statements for a connection of the driver itself; the last one's rows are to be judged."""
+    bound: dict[str, Any] = {"b_tenant": claim.key.tenant, "b_thread": claim.key.thread}
+    bound |= {"b_incarnation": claim.incarnation, "b_token": claim.token}
+    return [
+        (str(compiled), {name: bound.get(name, value) for name, value in compiled.params.items()})
+        for compiled in _ON_DRIVERS[kind]
+    ]
 
 
 def raise_highest(conn: Connection, claim: Claim, resource: str) -> bool:
