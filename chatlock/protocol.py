@@ -207,7 +207,7 @@ class AlreadyAnswered(Outcome):
 class Queued(Outcome):
     """Stored and pending.  position: messages ahead of it; 0 = being answered now, by `turn`.
 
-    eta_ms: when it may be answered, by the thread's latest runs; None = there were none, or nobody looked.
+    eta_ms: when it may be answered, by the mean run of its agent; None = none was counted, or nobody looked.
     """
 
     position: int

@@ -60,6 +60,7 @@ OVER_ALL_TENANTS: dict[str, str] = {
     "windows.observed": _WINDOWS,
     "windows.record": _WINDOWS,
     "windows.through": _WINDOWS,
+    "windows.typical": _WINDOWS,
 }
 OVER_ALL_TENANTS |= {
     f"{name}_of_all": _OPERATOR

@@ -6,6 +6,7 @@ Problems are RFC 9457 documents.  Nothing here names another tenant, a payload o
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,7 @@ from chatlock import (
 PROBLEM = "application/problem+json"
 BODY_BYTES_MAX = 512 * 1024
 RETRY_S = 2
+RETRY_LEAST_S, RETRY_MOST_S = 1, 10
 _KEY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s",;]+)')
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
 
@@ -63,8 +65,17 @@ def problem(status: int, name: str, title: str, *, detail: str = "", retry: bool
     if detail:
         body["detail"] = detail
     if retry:
-        headers["Retry-After"] = str(RETRY_S)
+        headers["Retry-After"] = str(retry_s(more.get("eta_ms")))
     return Answer(status, body, headers)
+
+
+def retry_s(eta_ms: int | None) -> int:
+    """When to ask again, in seconds: when there may be an answer, within bounds."""
+    return RETRY_S if eta_ms is None else max(RETRY_LEAST_S, min(RETRY_MOST_S, math.ceil(eta_ms / 1000)))
+
+
+def _retry_after(outcome: Outcome) -> dict[str, str]:
+    return {"Retry-After": str(retry_s(getattr(outcome, "eta_ms", None)))}
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
@@ -89,12 +100,14 @@ def answer_to_submit(outcome: Outcome, where: str) -> Answer:
         case AlreadyAnswered():
             return Answer(200, document(outcome), {"Content-Location": where, "Idempotency-Replayed": "true"})
         case Queued() | Parked():
-            headers = {"Location": where, "Retry-After": str(RETRY_S), "Preference-Applied": "respond-async"}
+            headers = {"Location": where, "Preference-Applied": "respond-async", **_retry_after(outcome)}
             return Answer(202, document(outcome), headers)
         case Conflict():
             return problem(422, "idempotency-key-reused", "This key was used with another payload")
         case Busy():
-            return problem(409, "thread-busy", "A turn is running", retry=True, since_ms=outcome.since_ms)
+            return problem(
+                409, "thread-busy", "A turn is running", retry=True, since_ms=outcome.since_ms, eta_ms=outcome.eta_ms
+            )
         case Refused():
             return problem(412, "precondition-failed", "Refused in the present state", reason=outcome.reason)
         case Gone():
@@ -114,8 +127,7 @@ def answer_to_status(outcome: Outcome) -> Answer:
     """The answer to a GET: the outcome, or 404 as for a message that never existed."""
     if isinstance(outcome, NotFound):
         return not_found()
-    headers = {"Retry-After": str(RETRY_S)} if isinstance(outcome, Queued) else {}
-    return Answer(200, document(outcome), headers)
+    return Answer(200, document(outcome), _retry_after(outcome) if isinstance(outcome, Queued) else {})
 
 
 def answer_to_cancel(outcome: Outcome) -> Answer:

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import PerDialect, stable_ms
 from chatlock.inputs import Key, from_json
 from chatlock.ops.base import b, named, of_thread, run
+from chatlock.ops.windows import DAY_MS
 from chatlock.protocol import (
     AlreadyAnswered,
     Cancelled,
@@ -26,7 +27,7 @@ from chatlock.protocol import (
     Status,
     Superseded,
 )
-from chatlock.schema import messages, threads, turns
+from chatlock.schema import messages, threads, turns, windows
 
 _ahead = messages.alias("ahead")
 _position = (
@@ -53,22 +54,21 @@ _turn_of_message = and_(
     turns.c.incarnation == messages.c.incarnation,
     turns.c.token == messages.c.turn_token,
 )
-TYPICAL_TURNS = 5
+TYPICAL_DAYS = 7
 
 
-def _typical_ms(incarnation: Any) -> Any:
-    """The mean length of the thread's latest turns that answered; NULL: there are none."""
-    lately = (
-        select((turns.c.ended_at - turns.c.started_at).label("ms"))
-        .where(of_thread(turns), turns.c.incarnation == incarnation, turns.c.state == "done")
-        .order_by(turns.c.token.desc())
-        .limit(TYPICAL_TURNS)
+def _typical_ms(agent: Any) -> Any:
+    """The mean of the agent's runs that sweepers counted lately; NULL: none.  A day without a total was counted by a
+    version that kept none.
+    """
+    return (
+        select(func.sum(windows.c.total_ms) / func.sum(windows.c.runs))
+        .where(windows.c.agent == agent, windows.c.day > stable_ms() / DAY_MS - TYPICAL_DAYS, windows.c.total_ms > 0)
         .correlate(threads)
     )
-    return select(func.avg(lately.subquery("lately").c.ms))
 
 
-TYPICAL = named("turns.typical", _typical_ms(b("incarnation")))
+TYPICAL = named("windows.typical", _typical_ms(b("agent")))
 OUTCOME = named(
     "message.outcome",
     select(
@@ -84,7 +84,7 @@ OUTCOME = named(
         turns.c.reply,
         turns.c.error,
         _position.label("position"),
-        _typical_ms(threads.c.incarnation).scalar_subquery().label("typical_ms"),
+        _typical_ms(threads.c.agent).scalar_subquery().label("typical_ms"),
     )
     .select_from(threads)
     .outerjoin(messages, and_(_message_of_thread, messages.c.message_id == b("message_id")))
@@ -152,9 +152,9 @@ def outcome_of(conn: Connection, key: Key, message_id: str) -> Outcome:
     return _told(row, message_id)
 
 
-def typical_ms(conn: Connection, key: Key, incarnation: int) -> int | None:
-    """How long the thread's turns took lately."""
-    mean = run(conn, TYPICAL, key, incarnation=incarnation).scalar_one()
+def typical_ms(conn: Connection, agent: str) -> int | None:
+    """How long the agent's turns took lately."""
+    mean = run(conn, TYPICAL, None, agent=agent).scalar_one()
     return None if mean is None else int(mean)
 
 

@@ -225,7 +225,7 @@ def _busy(conn: Connection, what: Submission, row: ThreadRow) -> Busy:
         since_ms=since,
         live=None if row.expires_at is None else row.expires_at > row.now,
         position=row.last_seq - row.done_seq - row.holes,
-        eta_ms=eta_ms(typical_ms(conn, what.key, row.incarnation), since, in_turn=row.fetched_seq == row.last_seq),
+        eta_ms=eta_ms(typical_ms(conn, row.agent), since, in_turn=row.fetched_seq == row.last_seq),
     )
 
 

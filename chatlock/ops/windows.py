@@ -1,4 +1,4 @@
-"""windows: the longest observed run of each agent and day, from which the window in force is set."""
+"""windows: the runs of each agent and day: the longest, from which the window in force is set, and their mean."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ ADVANCE = named(
     .returning(meta.c.value),
 )
 _end = case((turns.c.state == "reclaimed", turns.c.late_ended_at), else_=turns.c.ended_at)
+_run_ms = _end - turns.c.started_at
 # a silent run (suspended machine) is no evidence of how long a healthy one takes; a late report of a beating one is
 OBSERVED = named(
     "windows.observed",
-    select(turns.c.agent, func.max(_end - turns.c.started_at), func.count())
+    select(turns.c.agent, func.max(_run_ms), func.sum(_run_ms), func.count())
     .where(
         or_(
             (turns.c.state == "done") & (turns.c.ended_at > b("since")) & (turns.c.ended_at <= b("until")),
@@ -44,11 +45,14 @@ OBSERVED = named(
 
 
 def _upsert(insert: Any) -> Any:
-    new = insert(windows).values(agent=b("agent"), day=b("day"), longest_ms=b("longest"), runs=b("runs"))
+    new = insert(windows).values(
+        agent=b("agent"), day=b("day"), longest_ms=b("longest"), total_ms=b("total"), runs=b("runs")
+    )
     return new.on_conflict_do_update(
         index_elements=[windows.c.agent, windows.c.day],
         set_={
             "longest_ms": greatest(windows.c.longest_ms, new.excluded.longest_ms),
+            "total_ms": windows.c.total_ms + new.excluded.total_ms,
             "runs": windows.c.runs + new.excluded.runs,
         },
     )
@@ -75,8 +79,8 @@ def observe_runs(conn: Connection) -> int:
     if until <= since or not run(conn, ADVANCE, since=since, until=until).all():
         return 0
     counted = 0
-    for agent, longest, runs in run(conn, OBSERVED, since=since, until=until).all():
-        run(conn, RECORD, agent=agent, day=until // DAY_MS, longest=longest, runs=runs)
+    for agent, longest, total, runs in run(conn, OBSERVED, since=since, until=until).all():
+        run(conn, RECORD, agent=agent, day=until // DAY_MS, longest=longest, total=int(total), runs=runs)
         counted += int(runs)
     return counted
 

@@ -25,14 +25,11 @@ AND ahead.thread_id = chatlock_messages.thread_id
 AND ahead.incarnation = chatlock_messages.incarnation
 AND ahead.seq > chatlock_threads.done_seq
 AND ahead.seq < chatlock_messages.seq
-AND ahead.disposition = 'pending') AS position, (SELECT avg(lately.ms) AS avg_1
-FROM (SELECT chatlock_turns.ended_at - chatlock_turns.started_at AS ms
-FROM chatlock_turns
-WHERE chatlock_turns.tenant = :b_tenant
-AND chatlock_turns.thread_id = :b_thread
-AND chatlock_turns.incarnation = chatlock_threads.incarnation
-AND chatlock_turns.state = 'done' ORDER BY chatlock_turns.token DESC
- LIMIT 5 OFFSET 0) AS lately) AS typical_ms
+AND ahead.disposition = 'pending') AS position, (SELECT sum(chatlock_windows.total_ms) / (sum(chatlock_windows.runs) + 0.0) AS anon_1
+FROM chatlock_windows
+WHERE chatlock_windows.agent = chatlock_threads.agent
+AND chatlock_windows.day > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) / (86400000 + 0.0) - 7
+AND chatlock_windows.total_ms > 0) AS typical_ms
 FROM chatlock_threads LEFT OUTER JOIN chatlock_messages ON chatlock_messages.tenant = chatlock_threads.tenant
 AND chatlock_messages.thread_id = chatlock_threads.thread_id
 AND chatlock_messages.incarnation = chatlock_threads.incarnation

@@ -85,7 +85,14 @@ def test_each_run_is_counted_once(quiet: Any, database: Database) -> None:
     ran(quiet, database, 1_000)
     assert observe(quiet) == 1
     assert observe(quiet) == 0
-    assert [row["runs"] for row in rows.table(database, "chatlock_windows")] == [1]
+    ran(quiet, database, 3_000)
+    rows.execute(
+        database, f"UPDATE chatlock_meta SET value = {now(database) - 3_600_000} WHERE name = 'windows_through'"
+    )
+    rows.execute(database, "UPDATE chatlock_turns SET ended_at = 1 WHERE token = 1")
+    assert observe(quiet) == 1
+    (day,) = rows.table(database, "chatlock_windows")
+    assert (day["runs"], day["total_ms"], day["longest_ms"]) == (2, 4_000, 3_000)
 
 
 def test_run_that_has_just_ended_is_counted_later(quiet: Any, database: Database) -> None:
@@ -138,7 +145,9 @@ def test_negative_duration_does_not_count(quiet: Any, database: Database) -> Non
 def test_days_out_of_the_horizon_do_not_count(quiet: Any, database: Database) -> None:
     today = now(database) // DAY_MS
     for day, ms in ((today - 7, 900_000), (today - 6, 40_000)):
-        rows.execute(database, f"INSERT INTO chatlock_windows VALUES ('default', {day}, {ms}, 5)")
+        rows.execute(
+            database, f"INSERT INTO chatlock_windows(agent, day, longest_ms, runs) VALUES ('default', {day}, {ms}, 5)"
+        )
     quiet._flows.windows.refresh()
     assert quiet._flows.windows.of("default") == 120_000
 
@@ -146,7 +155,10 @@ def test_days_out_of_the_horizon_do_not_count(quiet: Any, database: Database) ->
 def test_claim_keeps_the_window_that_it_was_given(quiet: Any, database: Database) -> None:
     turn = quiet.begin("c1", 1)
     before = rows.thread_row(database)
-    rows.execute(database, f"INSERT INTO chatlock_windows VALUES ('default', {now(database) // DAY_MS}, 1000, 50)")
+    today = now(database) // DAY_MS
+    rows.execute(
+        database, f"INSERT INTO chatlock_windows(agent, day, longest_ms, runs) VALUES ('default', {today}, 1000, 50)"
+    )
     quiet._flows.windows.refresh()
     turn.fetch()
     after = rows.thread_row(database)

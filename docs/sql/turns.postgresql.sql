@@ -1,9 +1,0 @@
--- turns.typical
-SELECT avg(lately.ms) AS avg_1
-FROM (SELECT chatlock_turns.ended_at - chatlock_turns.started_at AS ms
-FROM chatlock_turns
-WHERE chatlock_turns.tenant = :b_tenant::VARCHAR
-AND chatlock_turns.thread_id = :b_thread::VARCHAR
-AND chatlock_turns.incarnation = :b_incarnation::BIGINT
-AND chatlock_turns.state = 'done' ORDER BY chatlock_turns.token DESC
- LIMIT 5) AS lately;
