@@ -160,7 +160,7 @@ class AsyncChatlock(Client):
             raise TurnNotGranted(core)
         shielded = self._flows.store.io.shielded
         try:
-            enter_turn(core)
+            enter_turn(core, self._flows.hooks)
             yield AsyncTurn(core, self._flows.store)
         except BaseException as error:
             await shielded(self._flows.leave_turn(core, error))
@@ -168,7 +168,7 @@ class AsyncChatlock(Client):
         else:
             await shielded(self._flows.leave_turn(core, None))
         finally:
-            exit_turn(core)
+            exit_turn(core, self._flows.hooks)
 
     def stream(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> AsyncIterator[Event]:
         """See Chatlock.stream.  Leaving early cancels this call's turn, which is released uncharged."""
@@ -272,7 +272,7 @@ class AsyncChatlock(Client):
         for key, agent in await run(lambda: self._sweep.due(self._agents(), BATCH)):
             granted = await run(partial(self._sweep.claim, key, agent))
             if granted is not None:
-                await self._flows.run_loop(granted)
+                await self._flows.run_loop(granted, "poller")
                 turns += 1
         await run(self._sweep.observe_windows)
         return Swept(reclaimed, turns)

@@ -118,7 +118,7 @@ class Chatlock(Client):
             core = drive(self._flows.begin(what, wait_ms, kept.append))
             if not isinstance(core, TurnCore):
                 raise TurnNotGranted(core)
-            enter_turn(core)
+            enter_turn(core, self._flows.hooks)
             yield Turn(core, self._flows.store)
             drive(self._flows.leave_turn(core, None))
         except BaseException as error:
@@ -127,7 +127,7 @@ class Chatlock(Client):
             raise
         finally:
             for core in kept:
-                exit_turn(core)
+                exit_turn(core, self._flows.hooks)
 
     def stream(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> Iterator[Event]:
         """submit() as events: the chunks of an async-generator handler that runs in this process, then the outcome.
@@ -233,7 +233,7 @@ class Chatlock(Client):
         for key, agent in self._sweep.due(self._agents(), BATCH):
             granted = self._sweep.claim(key, agent)
             if granted is not None:
-                drive(self._flows.run_loop(granted))
+                drive(self._flows.run_loop(granted, "poller"))
                 turns += 1
         self._sweep.observe_windows()
         return Swept(reclaimed, turns)

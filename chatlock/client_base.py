@@ -19,6 +19,7 @@ from chatlock.errors import ChatlockError, Closed, InvalidInput
 from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
+from chatlock.hooks import By, Subscriber
 from chatlock.inputs import Key, key_hash
 from chatlock.intake import Choice, Intake, Named
 from chatlock.io import AsyncIo, Io
@@ -113,9 +114,9 @@ class Client:
         config = Config(options.get("tenant"), intake, limits, options.get("heartbeat", True), options.get("wake"))
         self._executor = Executor(source, pool_size=pool_size, pooler=pooler)
         self._flows = Flows(io(pool_size), self._executor, config)
-        self._sweep = Sweep(self._executor, limits, self._flows.windows)
+        self._sweep = Sweep(self._executor, limits, self._flows.windows, self._flows.hooks)
         self._admin = Admin(self._flows, self._sweep)
-        self._outbox = Outbox(self._flows.store)
+        self._outbox = Outbox(self._flows.store, self._flows.hooks)
         self._flows.prepare = self._prepare
         self._turns_max, self._started = turns_max, set[object]()
         self._counting = threading.Condition()
@@ -178,6 +179,13 @@ class Client:
 
         return register
 
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Calls subscriber(notice) for every notice of chatlock.hooks, where and when it happened: keep it short.
+
+        What it raises is logged. The metrics of chatlock.observe are such a subscriber.
+        """
+        self._flows.hooks.subscribe(subscriber)
+
     def _prepare(self, core: TurnCore) -> None:
         deliverer = self._outbox.deliverers.get(core.claim.agent)
         if deliverer is not None:
@@ -206,9 +214,9 @@ class Client:
 
     def _start(self, granted: Granted) -> None:
         self._flows.live.expect(granted.claim.key, granted.claim.claim_id)
-        self._start_flow(self._flows.run_loop(granted), granted.claim.claim_id)
+        self._start_flow(self._flows.run_loop(granted, "poller"), granted.claim.claim_id)
 
-    async def _run_due(self, key: Key) -> bool:
+    async def _run_due(self, key: Key, by: By) -> bool:
         """What a worker does for a wake-up: runs the thread's turns if it is due, and sends the replies that are ready.
 
         Whether it ran a turn: there is nothing to do for a thread that someone else claimed meanwhile.
@@ -222,7 +230,7 @@ class Client:
             granted = await flows.asking(key, request, attempt)
             if granted is not None:
                 ran = True
-                await flows.run_loop(granted)
+                await flows.run_loop(granted, by)
         elif agent is not None:
             log.warning("due.no_handler", extra={"thread_hash": key_hash(key)[:12], "agent": agent})
         await self._outbox.flush(key)

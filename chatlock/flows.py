@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +16,9 @@ from typing import Any
 from chatlock.caller import on_caller
 from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, TurnNotFinished
 from chatlock.executor import Executor
-from chatlock.handlers import Feeds, Handler, call_handler
+from chatlock.handlers import Feeds, Handler, call_handler, place_of
 from chatlock.heart import Heart
+from chatlock.hooks import By, ClaimGranted, Hooks, TurnEnded
 from chatlock.inputs import Key, checked_id, checked_key, checked_ms, key_hash, new_id, payload_json
 from chatlock.intake import Intake
 from chatlock.io import Io, SyncIo, drive
@@ -31,7 +29,7 @@ from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.submit import Submission, submit_in
 from chatlock.place import Place
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome
-from chatlock.store import Store
+from chatlock.store import Store, owner_name
 from chatlock.turn_core import TurnCore, enter_turn, exit_turn
 from chatlock.wake.channel import Channel
 from chatlock.wake.waiters import Waiters
@@ -54,23 +52,11 @@ class Config:
     wake: Channel | None = None
 
 
-def owner_name() -> str:
-    """Who holds a claim, for people: host, process, and a part that tells one process life from another."""
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()[:8]}"
-
-
-def place_of(error: BaseException) -> str:
-    """The error's type and where it was raised: its text may hold a payload, its place may not."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return f"{type(error).__name__}{where}"
-
-
 class Flows:
     """Everything a client does, over one Io."""
 
     def __init__(self, io: Io, executor: Executor, config: Config) -> None:
-        self.config, self.executor = config, executor
+        self.config, self.executor, self.hooks = config, executor, Hooks()
         self.store = Store(io, executor, config.limits, owner_name())
         self.windows = Windows(executor, config.limits, self.store.owner, heartbeat=config.heartbeat)
         self.handlers: dict[str, Handler] = {}
@@ -81,7 +67,6 @@ class Flows:
         self.heart = Heart(lambda claim: executor.beat(lambda c: heartbeat(c, claim)), config.limits.beat_ms)
         self.nudge: Callable[[], None] = lambda: None
         self.prepare: Callable[[TurnCore], None] = lambda core: None
-        self.on_end: Callable[[TurnCore], None] = lambda core: None
         self.closing = False
         self.live = Live()
 
@@ -140,6 +125,11 @@ class Flows:
         self, what: Submission, wait_ms: int | None, on_stored: Callable[[Outcome], object] | None = None
     ) -> Outcome:
         """Stores, runs the turn if this call wins the claim and has a handler, else waits for the message's outcome."""
+        return await self.hooks.answered(what, self._submit(what, wait_ms, on_stored))
+
+    async def _submit(
+        self, what: Submission, wait_ms: int | None, on_stored: Callable[[Outcome], object] | None
+    ) -> Outcome:
         handler = self.handlers.get(what.agent)
         ran: set[int] = set()
         place = Place(self, what, wait_ms, claims=handler is not None, on_stored=on_stored)
@@ -169,6 +159,11 @@ class Flows:
 
         keep: is given the turn while a Ctrl-C still gives it back, so that there is no moment in which nobody would.
         """
+        return await self.hooks.answered(what, self._begin(what, wait_ms, keep))
+
+    async def _begin(
+        self, what: Submission, wait_ms: int | None, keep: Callable[[TurnCore], object]
+    ) -> TurnCore | Outcome:
         place = Place(self, what, wait_ms, claims=True)
         try:
             got = await place.first()
@@ -186,7 +181,8 @@ class Flows:
         """Stores in the caller's transaction; never claims.  The poller finds it after the commit."""
         if POLICIES[what.policy].store == "never":
             raise InvalidInput("bad_policy", f"{what.policy} stores nothing: it has no use for conn")
-        return (await on_caller(self.store.io, conn, lambda c: submit_in(c, what, self.config.limits))).outcome
+        stored = on_caller(self.store.io, conn, lambda c: submit_in(c, what, self.config.limits))
+        return (await self.hooks.answered(what, stored)).outcome
 
     async def request(self, agent: str) -> Request:
         """A claim request with the window in force."""
@@ -194,12 +190,14 @@ class Flows:
             await self.store.io.run(self.windows.refresh)
         return self.windows.request(agent)
 
-    def opened(self, granted: Granted, own_id: str | None = None) -> TurnCore:
+    def opened(self, granted: Granted, by: By, own_id: str | None = None, waited_s: float | None = None) -> TurnCore:
         """A live turn for a granted claim; own_id: the message of the call that runs it."""
         core = TurnCore(self.store, self.heart, granted, self._ended, self.config.heartbeat)
         core.own_id = own_id
         self.prepare(core)
         self.live.opened(core)
+        if self.hooks.subscribers:
+            self.hooks.tell(ClaimGranted(core.claim, by, waited_s))
         return core
 
     async def asking(self, key: Key, request: Request, attempt: Awaitable[Granted | None]) -> Granted | None:
@@ -224,7 +222,9 @@ class Flows:
 
     def _ended(self, core: TurnCore) -> None:
         self.live.ended(core)
-        self.on_end(core)
+        if self.hooks.subscribers:
+            seconds = time.monotonic() - core.began_at
+            self.hooks.tell(TurnEnded(core.claim, core.ended or "left", seconds, len(core.messages)))
         left = core.finished is None or core.finished.left
         due = left and not core.interrupted
         self.changed(core.claim.key, due=due, elsewhere=left or core.served_others)
@@ -251,11 +251,11 @@ class Flows:
         The handler's own exception is charged, stored and logged, never raised; a cancellation releases and goes on.
         """
         try:
-            enter_turn(core)
             await core.first_fetch(self.store)
             if not core.messages:
                 await core.release(self.store)
                 return None
+            enter_turn(core, self.hooks)
             reply = await call_handler(handler, core, self.store, self.feeds)
             if core.ended is None and core.finished is None:
                 await core.finish(self.store, reply, request=request)
@@ -267,7 +267,7 @@ class Flows:
             fields = {"claim_id": core.claim.claim_id, "agent": core.claim.agent, "error": type(error).__name__}
             log.warning("turn.failed: %s", place_of(error), extra=fields)
         finally:
-            exit_turn(core)
+            exit_turn(core, self.hooks)
         return core.finished.granted if core.finished is not None else None
 
     async def leave_turn(self, core: TurnCore, error: BaseException | None, request: Request | None = None) -> None:
@@ -304,13 +304,13 @@ class Flows:
             return self.store.io.cancelled()
         return isinstance(error, HANDED_BACK)
 
-    async def run_loop(self, granted: Granted) -> None:
+    async def run_loop(self, granted: Granted, by: By) -> None:
         """A poller's or worker's turn, and those that its finishes hand off to, at most hand_offs_max in a row."""
         next_turn: Granted | None = granted
         for left in range(self.config.limits.hand_offs_max, -1, -1):
             if next_turn is None:
                 return
-            next_turn = await self._run_next(self.opened(next_turn), hands_off=bool(left))
+            next_turn, by = await self._run_next(self.opened(next_turn, by), hands_off=bool(left)), "hand_off"
 
     async def _run_next(self, core: TurnCore, *, hands_off: bool) -> Granted | None:
         request, next_turn = None, None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
+from chatlock.hooks import By
 from chatlock.inputs import Key, checked_ms
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
@@ -43,10 +44,11 @@ class Place:
         if flows.closing:
             raise Closed
         self._flows, self._what, self._on_stored = flows, what, on_stored
+        self._began_at = time.monotonic()
         self._attaches = POLICIES[what.policy].store == "never"
         self._claims = claims and not inside and not self._attaches
         self._wait_ms = 0 if inside else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
-        self._deadline = None if self._wait_ms is None else time.monotonic() + self._wait_ms / 1000
+        self._deadline = None if self._wait_ms is None else self._began_at + self._wait_ms / 1000
         self._incarnation, self.seq = 0, 0
         self._asked: Request | None = None
         self._core: TurnCore | None = None
@@ -92,7 +94,7 @@ class Place:
         if stored.superseding:
             self._flows.changed(self._what.key, due=False, elsewhere=True)
         if stored.granted is not None:
-            return await self._opened(stored.granted)
+            return await self._opened(stored.granted, "submit")
         self._refused()
         if not isinstance(stored.outcome, Queued):
             return stored.outcome
@@ -142,8 +144,8 @@ class Place:
             self._flows.live.forget(self._asked.claim_id)
             self._asked = None
 
-    async def _opened(self, granted: Granted) -> TurnCore:
-        self._core = self._flows.opened(granted, self._what.message_id)
+    async def _opened(self, granted: Granted, by: By) -> TurnCore:
+        self._core = self._flows.opened(granted, by, self._what.message_id, time.monotonic() - self._began_at)
         if self._flows.closing:
             await self.give_back()
             raise Closed
@@ -165,7 +167,7 @@ class Place:
                 granted = await self._asking(request, attempt)
                 if granted is not None:
                     self._flows.waiters.disarm(waiter)
-                    return await self._opened(granted)
+                    return await self._opened(granted, "wait")
                 self._refused()
             elif not signalled or (look is not None and look.resolved):
                 outcome = await store.outcome(self._what.key, self._what.message_id)

@@ -28,6 +28,7 @@ from rq.utils import now
 from chatlock.errors import InvalidInput
 from chatlock.hosting import Host, load_chat
 from chatlock.inputs import Key, checked_key, key_hash
+from chatlock.observe import SHARED_FILES, prometheus
 from chatlock.ops.due import Dispatched
 from chatlock.settings import Settings
 from chatlock.termination import Termination
@@ -74,7 +75,7 @@ def _host(path: str, pid: int) -> Host:
 
 
 def _serve(host: Host, key: Key) -> None:
-    host.run(host.client._run_due(key))
+    host.run(host.client._run_due(key, "rq"))
     wake = host.client._flows.config.wake
     if wake is not None:
         wake.flush()
@@ -218,7 +219,9 @@ def work(settings: Settings) -> None:
     """Runs a worker until SIGTERM.  The chat's module is imported once, before any fork; connections are made after."""
     if settings.chat is None or settings.redis_url is None:
         raise InvalidInput("bad_worker", "a worker needs CHATLOCK_CHAT=module:name and CHATLOCK_REDIS_URL")
-    load_chat(settings.chat)
+    chat = load_chat(settings.chat)
+    if SHARED_FILES in os.environ:
+        prometheus(chat)
     while True:
         connection = redis.Redis.from_url(settings.redis_url.get_secret_value())
         asked_to_stop = False

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 
 from chatlock.executor import Executor
-from chatlock.inputs import Key
+from chatlock.inputs import Key, new_id
 from chatlock.io import Io
 from chatlock.ops import claim, fence, fetch, finish, hot, inspect, unanswered
 from chatlock.ops import submit as submit_op
@@ -23,6 +25,11 @@ T = TypeVar("T")
 def jitter() -> float:
     """Spreads backoffs: 0.5 to 1."""
     return random.uniform(0.5, 1.0)
+
+
+def owner_name() -> str:
+    """Who holds a claim, for people: host, process, and a part that tells one process life from another."""
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()[:8]}"
 
 
 class Store:

@@ -12,10 +12,11 @@ from sqlalchemy.exc import IntegrityError
 
 from chatlock.errors import StoreUnavailable
 from chatlock.executor import Executor
+from chatlock.hooks import Hooks, TurnReclaimed
 from chatlock.inputs import Key, key_hash
 from chatlock.ops.claim import Granted, claim_due
 from chatlock.ops.due import Dispatched, dispatch, list_due
-from chatlock.ops.unanswered import Ended, Observed, observe_running, reclaim
+from chatlock.ops.unanswered import SILENT, Ended, Observed, observe_running, reclaim
 from chatlock.ops.windows import observe_runs
 from chatlock.protocol import Limits
 from chatlock.store import jitter
@@ -39,12 +40,17 @@ class Sweep:
     """
 
     def __init__(
-        self, executor: Executor, limits: Limits, windows: Windows, monotonic: Callable[[], float] = time.monotonic
+        self,
+        executor: Executor,
+        limits: Limits,
+        windows: Windows,
+        hooks: Hooks,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._executor, self._limits, self._windows, self._monotonic = executor, limits, windows, monotonic
+        self._executor, self._limits, self._windows = executor, limits, windows
+        self._hooks, self._monotonic = hooks, monotonic
         self._first_seen: dict[Sighting, float] = {}
         self._later: dict[Key, tuple[float, float]] = {}
-        self.on_reclaim: Callable[[str | None], None] = lambda why: None
         self._gap_s = (2 * limits.beat_ms + 1000) / 1000
 
     def reclaim_stale(self) -> int:
@@ -68,7 +74,8 @@ class Sweep:
         if ended is not None:
             fields = {"thread_hash": key_hash(seen.key)[:12], "token": seen.token, "parked": ended.charge.parked}
             log.warning("turn.reclaimed", extra=fields)
-            self.on_reclaim(ended.error)
+            if self._hooks.subscribers:
+                self._hooks.tell(TurnReclaimed(seen.key, seen.token, "lease" if ended.error == SILENT else "window"))
         return ended is not None
 
     def claim_due(self, agents: Sequence[str], limit: int) -> list[Granted]:

@@ -15,6 +15,7 @@ from typing import Any
 from chatlock.caller import driver_kind, on_caller, on_driver
 from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.heart import Heart
+from chatlock.hooks import Hooks, TurnEntered, TurnLeft
 from chatlock.inputs import Key, canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
 from chatlock.io import Caller, lives
 from chatlock.ops import fence as fence_ops
@@ -285,14 +286,19 @@ class TurnCore:
         return digest(c.key.tenant, c.key.thread, c.incarnation, c.from_seq + 1, name)
 
 
-def enter_turn(core: TurnCore) -> None:
+def enter_turn(core: TurnCore, hooks: Hooks) -> None:
     """The current context runs inside the turn from now on, until the turn ends."""
     _entered.set(_entered.get() | {weakref.ref(core)})
+    if hooks.subscribers:
+        hooks.tell(TurnEntered(core.claim, core.messages))
 
 
-def exit_turn(core: TurnCore) -> None:
-    """The current context has left the turn; safe in another context than the one that entered."""
-    _entered.set(frozenset(entered for entered in _entered.get() if entered() not in (None, core)))
+def exit_turn(core: TurnCore, hooks: Hooks) -> None:
+    """The current context has left the turn; safe in another context than the one that entered, or if none did."""
+    entered = _entered.get()
+    _entered.set(frozenset(other for other in entered if other() not in (None, core)))
+    if hooks.subscribers and any(other() is core for other in entered):
+        hooks.tell(TurnLeft(core.claim))
 
 
 def inside_turn_of(key: Key) -> bool:

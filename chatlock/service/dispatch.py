@@ -47,7 +47,6 @@ class Inline:
 
     def __init__(self, host: Host, turns_max: int) -> None:
         self._host, client = host, host.client
-        self.on_claims: Callable[[int], None] = lambda count: None
         client._turns_max = turns_max
         self._turns = Poller(client._sweep, client._agents, client._capacity, client._start, 0)
 
@@ -60,7 +59,6 @@ class Inline:
         """See Dispatcher."""
         self._host.client._start_deliveries()
         started = self._turns.start_due()
-        self.on_claims(started)
         return started == BATCH
 
     def maintain(self) -> None:

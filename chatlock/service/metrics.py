@@ -1,23 +1,18 @@
-"""The service's Prometheus metrics.  Gauges are read from the database when they are asked for; nothing is labelled by
-thread.
-"""
+"""What /metrics of the service shows: its counters, and gauges that are read from the database when asked for."""
 
 from __future__ import annotations
 
 import logging
-import time
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from chatlock.errors import ChatlockError
 from chatlock.executor import Executor
+from chatlock.observe import SHARED_FILES, counts_in
 from chatlock.ops.gauges import read_gauges
-from chatlock.ops.unanswered import SILENT
-from chatlock.turn_core import TurnCore
 
 log = logging.getLogger("chatlock")
-
-TURN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 
 
 def metrics_of(executor: Executor, last_sweep_at: Callable[[], float]) -> Metrics | None:
@@ -30,40 +25,28 @@ def metrics_of(executor: Executor, last_sweep_at: Callable[[], float]) -> Metric
 
 
 class Metrics:
-    """Counters of this process and gauges of the whole database, in a registry of their own."""
+    """The counters of this process, or with PROMETHEUS_MULTIPROC_DIR of all that count there, and the gauges."""
 
     def __init__(self, library: Any, executor: Executor, last_sweep_at: Callable[[], float]) -> None:
         self.content_type = library.CONTENT_TYPE_LATEST
+        self.counts = counts_in(library.REGISTRY)
         self._library, self._executor, self._last_sweep_at = library, executor, last_sweep_at
-        self._registry = registry = library.CollectorRegistry()
-        registry.register(self)
-        self._claims = library.Counter("chatlock_claims", "Claims granted.", ["by"], registry=registry)
-        self._reclaims = library.Counter("chatlock_reclaims", "Stale turns freed.", ["reason"], registry=registry)
-        self._lost = library.Counter("chatlock_lost_turns", "Turns here that lost their claim.", registry=registry)
-        self._turns = library.Histogram(
-            "chatlock_turn_seconds", "How long turns ran here.", buckets=TURN_SECONDS, registry=registry
-        )
-        for reason in ("lease", "window"):
-            self._reclaims.labels(reason)
-        self._claims.labels("poller")
-
-    def claimed(self, count: int) -> None:
-        """The poller claimed threads for itself."""
-        self._claims.labels("poller").inc(count)
-
-    def reclaimed(self, why: str | None) -> None:
-        """The sweep freed a stale turn."""
-        self._reclaims.labels("lease" if why == SILENT else "window").inc()
-
-    def ended(self, core: TurnCore) -> None:
-        """A turn of this process ended."""
-        self._turns.observe(time.monotonic() - core.began_at)
-        if core.ended == "lost":
-            self._lost.inc()
+        self._gauges = library.CollectorRegistry()
+        self._gauges.register(self)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
-        return bytes(self._library.generate_latest(self._registry))
+        return b"".join(self._library.generate_latest(registry) for registry in (self._counters(), self._gauges))
+
+    def _counters(self) -> Any:
+        if SHARED_FILES not in os.environ:
+            return self._library.REGISTRY
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        shared = self._library.CollectorRegistry()
+        collector: Any = MultiProcessCollector
+        collector(shared)
+        return shared
 
     def describe(self) -> list[Any]:
         """Registering asks the database nothing."""

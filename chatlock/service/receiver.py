@@ -43,5 +43,5 @@ def accept(chat: Client, key: Key) -> bool:
     chat._ready()
     if chat._capacity() <= 0:
         return False
-    chat._start_flow(chat._run_due(key))
+    chat._start_flow(chat._run_due(key, "http"))
     return True

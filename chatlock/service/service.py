@@ -10,7 +10,7 @@ import time
 from chatlock import migrations
 from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.executor import Executor
-from chatlock.flows import owner_name
+from chatlock.hooks import Hooks
 from chatlock.hosting import Host, load_chat
 from chatlock.protocol import Limits
 from chatlock.service.dispatch import Dispatcher, Inline, Remote, Sender
@@ -20,6 +20,7 @@ from chatlock.service.loop import Loop
 from chatlock.service.metrics import metrics_of
 from chatlock.service.systemd import notify
 from chatlock.settings import Settings
+from chatlock.store import owner_name
 from chatlock.sweep import Sweep
 from chatlock.termination import Termination
 from chatlock.wake.channel import Channel
@@ -47,12 +48,13 @@ class Service:
         limits = Limits(beat_ms=settings.beat_ms, lease_ms=settings.lease_ms, sweep_ms=settings.sweep_ms)
         self.executor = Executor(url, pool_size=settings.pool_size, pooler=settings.pooler)
         windows = Windows(self.executor, limits, owner_name(), heartbeat=True)
-        self.sweep = Sweep(self.executor, limits, windows)
+        self._hooks = Hooks()
+        self.sweep = Sweep(self.executor, limits, windows, self._hooks)
         self.sweeping = Loop("sweep", settings.sweep_ms, self._sweep_once)
         self.dispatching = Loop("dispatch", settings.sweep_ms, self._dispatch_once)
         self.metrics = metrics_of(self.executor, lambda: self._swept_at)
         if self.metrics is not None:
-            self.sweep.on_reclaim = self.metrics.reclaimed
+            self._hooks.subscribe(self.metrics.counts)
         self.dispatcher = self._dispatcher()
         self.wake = wake_of(settings, url)
         pages = {"/livez": self.livez, "/readyz": self.readyz, "/metrics": self._metrics_page}
@@ -70,10 +72,9 @@ class Service:
         sender: Sender
         if settings.dispatch == "inline":
             host = Host(load_chat(settings.chat or ""))
-            inline = Inline(host, settings.turns_max)
             if self.metrics is not None:
-                host.client._flows.on_end, inline.on_claims = self.metrics.ended, self.metrics.claimed
-            return inline
+                host.client.subscribe(self.metrics.counts)
+            return Inline(host, settings.turns_max)
         if settings.dispatch == "rq":
             from chatlock.rq_jobs import RqSender
 

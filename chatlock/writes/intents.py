@@ -9,10 +9,11 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.handlers import call_either
+from chatlock.hooks import DeliveryEnded, Hooks
 from chatlock.inputs import Key, checked_id, checked_ms
 from chatlock.ops import intents
 from chatlock.ops.intents import IntentId, Leased
@@ -68,8 +69,8 @@ def deliverer_of(call: Callable[[Delivery], Any], agent: str, expire_ms: int | N
 class Outbox:
     """The intents that this process can carry out."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, hooks: Hooks) -> None:
+        self._store, self._hooks = store, hooks
         self.deliverers: dict[str, Deliverer] = {}
 
     def ready(self, limit: int) -> list[IntentId]:
@@ -91,12 +92,13 @@ class Outbox:
             return await self._failed(leased, type(error).__name__)
         return await self._end(leased, "sent", None)
 
-    async def _end(self, leased: Leased, state: str, error: str | None) -> bool:
+    async def _end(self, leased: Leased, state: Literal["sent", "failed"], error: str | None) -> bool:
         ended = await self._store.transaction(
             "intents.end", lambda c: intents.end_intent(c, leased.intent, state, error)
         )
         if not ended:
             log.warning("intent.lost_lease", extra={"agent": leased.agent, "attempt": leased.attempt})
+        self._tell(leased, state if ended else "lost")
         return ended
 
     async def _failed(self, leased: Leased, error: str) -> bool:
@@ -104,8 +106,16 @@ class Outbox:
         if leased.attempt >= ATTEMPTS_MAX:
             return await self._end(leased, "failed", error)
         delay = int(min(BACKOFF_MAX_MS, BACKOFF_MS << (leased.attempt - 1)) * jitter())
-        await self._store.transaction("intents.retry", lambda c: intents.retry_intent(c, leased.intent, delay, error))
+        again = await self._store.transaction(
+            "intents.retry", lambda c: intents.retry_intent(c, leased.intent, delay, error)
+        )
+        self._tell(leased, "retried" if again else "lost")
         return False
+
+    def _tell(self, leased: Leased, how: Literal["sent", "retried", "failed", "lost"]) -> None:
+        if self._hooks.subscribers:
+            where = leased.intent
+            self._hooks.tell(DeliveryEnded(where.key, where.token, leased.agent, leased.attempt, how))
 
     async def flush(self, key: Key) -> None:
         """Carries out what is ready of one thread: a worker sends its own turn's reply before it goes."""

@@ -9,6 +9,7 @@ import pytest
 
 from chatlock import Chatlock
 from chatlock.console import Console
+from chatlock.hooks import Hooks
 from chatlock.inputs import Key
 from chatlock.ops.verify import verify
 from chatlock.sweep import Sweep
@@ -145,7 +146,9 @@ def test_a_crashed_turn_is_freed_once_by_a_sweep_or_by_the_command(fresh: Scene,
     fresh.beat(held)
     fresh.send("t1", "m2")
     monotonic = MonotonicClock()
-    sweep = Sweep(fresh.executor, LIMITS, Windows(fresh.executor, LIMITS, "sweeper", heartbeat=True), monotonic)
+    sweep = Sweep(
+        fresh.executor, LIMITS, Windows(fresh.executor, LIMITS, "sweeper", heartbeat=True), Hooks(), monotonic
+    )
     sweep.reclaim_stale()
     fresh.clock.advance(60_000)
     monotonic.advance(60_000)

@@ -34,7 +34,9 @@ class Sweeper:
 
     def __init__(self, chat: Any) -> None:
         self.clock = Clock()
-        self.sweep = Sweep(chat._executor, chat._flows.config.limits, chat._flows.windows, self.clock)
+        self.sweep = Sweep(
+            chat._executor, chat._flows.config.limits, chat._flows.windows, chat._flows.hooks, self.clock
+        )
 
     def after(self, seconds: float) -> int:
         """One observation, so much later than the one before; how many turns it reclaimed."""

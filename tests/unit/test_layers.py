@@ -17,7 +17,7 @@ LAYERS = (
     ("protocol", "errors", "inputs", "settings"),
     ("schema", "dialects", "faults", "migrations"),
     ("ops",),
-    ("turnstile", "executor", "io", "caller", "store", "heart", "wake", "window"),
+    ("turnstile", "executor", "hooks", "io", "caller", "store", "heart", "wake", "window"),
     (
         *("intake", "turn_core", "turn", "handlers", "live", "place", "flows", "admin", "sweep", "polling", "epoch"),
         *("why", "backtest", "replay", "doctor", "console", "transfer"),
@@ -35,6 +35,7 @@ PUBLIC = LAYER_OF["client"]
 # Who alone may import a module, whatever the layers say.
 ONLY_BY = {
     "rq": {"rq_jobs"},
+    "prometheus_client": {"observe", "service"},
     "chatlock.settings": {"rq_jobs", "service", "cli", "poller"},
 }
 # What a part may not import, whatever the layers say.

@@ -1,0 +1,111 @@
+"""What is counted, under which names, and in processes that follow each other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest, values
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from chatlock import Chatlock, InvalidInput
+from chatlock.hooks import ClaimGranted, DeliveryEnded, SubmitEnded, TurnEnded, TurnReclaimed
+from chatlock.inputs import Key
+from chatlock.observe import prometheus, share_files_as
+from chatlock.ops.base import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+KEY = Key("secret-tenant", "secret-thread")
+CLAIM = Claim(KEY, 1, 1, "claim", 0, "default", 10_000, 600_000)
+NOTICES = (
+    SubmitEnded(KEY, "m1", "default", "answered", 2.0),
+    ClaimGranted(CLAIM, "wait", 3.0),
+    ClaimGranted(CLAIM, "rq", None),
+    TurnEnded(CLAIM, "done", 4.0, 1),
+    TurnEnded(CLAIM, "failed", 4.0, 1),
+    TurnEnded(CLAIM, "lost", 4.0, 1),
+    TurnReclaimed(KEY, 1, "window"),
+    DeliveryEnded(KEY, 1, "default", 1, "retried"),
+)
+
+
+def samples(registry: CollectorRegistry) -> dict[str, float]:
+    """Every sample of the registry that is not zero, but for when counters began."""
+    lines = (line.rsplit(" ", 1) for line in generate_latest(registry).decode().splitlines() if line[0] != "#")
+    return {name: float(value) for name, value in lines if float(value) and "_created" not in name}
+
+
+def test_notices_are_counted_by_name_and_never_by_thread(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    with Chatlock(f"sqlite:///{tmp_path / 'x.db'}", poller=False) as chat:
+        prometheus(chat, registry)
+        prometheus(chat, registry)
+        for notice in NOTICES:
+            chat._flows.hooks.tell(notice)
+    found = samples(registry)
+    assert {name: value for name, value in found.items() if "_bucket" not in name} == {
+        'chatlock_submits_total{outcome="answered"}': 1,
+        'chatlock_claims_total{by="wait"}': 1,
+        'chatlock_claims_total{by="rq"}': 1,
+        "chatlock_wait_seconds_count": 1,
+        "chatlock_wait_seconds_sum": 3,
+        "chatlock_turn_seconds_count": 3,
+        "chatlock_turn_seconds_sum": 12,
+        "chatlock_failed_turns_total": 1,
+        "chatlock_lost_turns_total": 1,
+        'chatlock_reclaims_total{reason="window"}': 1,
+        'chatlock_deliveries_total{how="retried"}': 1,
+    }
+    assert found['chatlock_turn_seconds_bucket{le="5.0"}'] == 3
+    assert 'chatlock_turn_seconds_bucket{le="2.5"}' not in found
+    assert not [name for name in found if "secret" in name]
+
+
+def test_without_the_library_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with (
+        Chatlock(f"sqlite:///{tmp_path / 'x.db'}", poller=False) as chat,
+        pytest.raises(InvalidInput, match=r"chatlock\[metrics\]"),
+    ):
+        prometheus(chat)
+
+
+def in_a_child(work: Callable[[], None]) -> None:
+    """Runs it in a forked process that ends as a work-horse does: without any cleanup."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(("shares", "files"), [(True, 1), (False, 3)])
+def test_processes_that_follow_each_other_add_up_in_shared_files(tmp_path: Path, shares: bool, files: int) -> None:
+    def worker() -> None:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(tmp_path)
+        process_value: Any = values.MultiProcessValue
+        values.ValueClass = process_value()  # as prometheus_client begins where the variable is set
+        chat = Chatlock("sqlite:///unused.db", poller=False)
+        prometheus(chat, CollectorRegistry())
+
+        def horse() -> None:
+            if shares:
+                share_files_as(os.getppid())
+            chat._flows.hooks.tell(TurnReclaimed(KEY, 1, "lease"))
+
+        for _ in range(3):
+            in_a_child(horse)
+
+    in_a_child(worker)
+    registry, collector = CollectorRegistry(), cast("Any", MultiProcessCollector)
+    collector(registry, path=str(tmp_path))
+    assert samples(registry) == {'chatlock_reclaims_total{reason="lease"}': 3}
+    assert len(list(tmp_path.glob("counter_*.db"))) == files
