@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,11 @@ hypothesis.settings.register_profile(
     database=None,
 )
 hypothesis.settings.load_profile("chatlock")
+
+
+def pytest_configure() -> None:
+    """A shell starts its background jobs with SIGINT ignored, and children would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
