@@ -86,7 +86,14 @@ class Admin:
             return dead
         again = f"redrive-{digest(key.tenant, key.thread, dead.incarnation, dead.seq)[:40]}"  # safe to repeat
         what = Submission(
-            key, again, dead.payload, dead.payload_hash, dead.agent, policy="enqueue", redrive_of=message_id
+            key,
+            again,
+            dead.payload,
+            dead.payload_hash,
+            dead.agent,
+            policy="enqueue",
+            redrive_of=message_id,
+            answers=dead.answers,
         )
         stored = await self.store.redrive(what)
         self._changed(key)

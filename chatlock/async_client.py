@@ -145,6 +145,18 @@ class AsyncChatlock(Client):
             return await self._flows.submit_in(conn, what)
         return await self._flows.submit(what, wait_ms, on_stored)
 
+    async def answer(
+        self,
+        thread: str,
+        question_id: str,
+        decision: object,
+        *,
+        tenant: str | None = None,
+        wait_ms: int | None = WAIT_MS,
+    ) -> Outcome:
+        """See Chatlock.answer."""
+        return await self._do(self._answer(thread, question_id, decision, tenant, wait_ms))
+
     async def begin(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> AsyncTurn | Outcome:
         """See Chatlock.begin."""
         what, wait_ms = self._submission(thread, payload, options)

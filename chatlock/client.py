@@ -96,6 +96,23 @@ class Chatlock(Client):
             return drive(self._flows.submit_in(conn, what))
         return drive(self._flows.submit(what, wait_ms, on_stored))
 
+    def answer(
+        self,
+        thread: str,
+        question_id: str,
+        decision: object,
+        *,
+        tenant: str | None = None,
+        wait_ms: int | None = WAIT_MS,
+    ) -> Outcome:
+        """Answers the thread's open question: a submit of the decision under the question's id, to the thread's agent.
+
+        Exactly once: the same decision again tells its outcome, another one is Conflict.  Refused("not_awaiting") or
+        Refused("other_question") where this question is not open, and nothing is stored.  The next turn finds it among
+        its messages, with `answers` set.  Outcomes and errors: as for submit.
+        """
+        return self._do(self._answer(thread, question_id, decision, tenant, wait_ms))
+
     def begin(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> Turn | Outcome:
         """Stores a message and waits up to wait_ms for its thread.  A Turn is the caller's to run and to end.
 

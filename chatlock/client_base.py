@@ -20,7 +20,7 @@ from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
 from chatlock.hooks import By, Subscriber
-from chatlock.inputs import Key, key_hash
+from chatlock.inputs import Key, checked_id, checked_ms, key_hash, new_id, payload_json
 from chatlock.intake import Choice, Intake, Named
 from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
@@ -49,10 +49,10 @@ class SubmitOptions(TypedDict, total=False):
     message_id: the caller's own id, on which the message is deduped (default: a new one, in the outcome).  tenant: the
     owner, from trusted code.  agent: whose handler is to run ("default").  policy: what the message does while a turn
     runs.  pending_max: how many messages may wait for a turn, this one included; overflow: what becomes of one more
-    ("reject", "drop_oldest", "drop_newest").  expire_ms: no turn fetches it after waiting longer.  if_idle, if_turn:
-    stored only if no turn runs, or only if the turn with this token does; else Refused.  wait_ms: how long to wait for
-    the thread (default 30,000; 0 = not at all, None = until there is an outcome); it never cuts off a handler that
-    runs.  recreate: start the next incarnation of a deleted thread.
+    ("reject", "drop_oldest", "drop_newest").  expire_ms: no turn fetches it after waiting longer.  if_idle, if_turn,
+    if_awaiting: stored only if no turn runs, if the turn with this token does, or if this question is open; else
+    Refused.  wait_ms: how long to wait for the thread (default 30,000; 0 = not at all, None = until there is an
+    outcome); it never cuts off a handler that runs.  recreate: start the next incarnation of a deleted thread.
     """
 
     message_id: str | None
@@ -64,6 +64,7 @@ class SubmitOptions(TypedDict, total=False):
     expire_ms: int | None
     if_idle: bool
     if_turn: int | None
+    if_awaiting: str | None
     wait_ms: int | None
     recreate: bool
 
@@ -252,19 +253,46 @@ class Client:
         if unknown:
             raise InvalidInput("bad_option", f"unknown option: {', '.join(sorted(unknown))}")
         self._ready()
-        what = self._flows.submission(
-            thread,
-            payload,
-            options.get("message_id"),
-            options.get("tenant"),
-            options.get("agent", "default"),
-            Intake(options.get("policy"), options.get("pending_max"), options.get("overflow")),
-            options.get("recreate", False),
-            options.get("expire_ms"),
-            options.get("if_idle", False),
-            options.get("if_turn"),
+        return self._checked(thread, payload, options), options.get("wait_ms", WAIT_MS)
+
+    def _checked(self, thread: str, payload: object, options: SubmitOptions) -> Submission:
+        """InvalidInput before anything is written."""
+        if_idle, recreate = options.get("if_idle", False), options.get("recreate", False)
+        if_turn, if_awaiting = options.get("if_turn"), options.get("if_awaiting")
+        expire_ms, message_id = options.get("expire_ms"), options.get("message_id")
+        if (if_turn is not None and (if_idle or recreate)) or (if_awaiting is not None and recreate):
+            raise InvalidInput("bad_precondition", "if_turn excludes if_idle and recreate, if_awaiting recreate")
+        flows, agent = self._flows, checked_id(options.get("agent", "default"), "agent")
+        handler = flows.handlers.get(agent)
+        text, text_hash = payload_json(payload)
+        intake = Intake(options.get("policy"), options.get("pending_max"), options.get("overflow"))
+        intake = (intake.before(handler.intake) if handler is not None else intake).before(flows.config.intake)
+        return Submission(
+            flows.key(options.get("tenant"), thread),
+            new_id() if message_id is None else checked_id(message_id, "message_id"),
+            text,
+            text_hash,
+            agent,
+            *intake.policy_for(payload),
+            recreate,
+            expire_ms=None if expire_ms is None else checked_ms(expire_ms, "expire_ms", least=1),
+            if_idle=if_idle,
+            if_turn=None if if_turn is None else checked_ms(if_turn, "if_turn"),
+            if_awaiting=None if if_awaiting is None else checked_id(if_awaiting, "if_awaiting"),
+            pending_max=intake.pending_max,
+            overflow=intake.overflow or "reject",
         )
-        return what, options.get("wait_ms", WAIT_MS)
+
+    async def _answer(
+        self, thread: str, question_id: str, decision: object, tenant: str | None, wait_ms: int | None
+    ) -> Outcome:
+        """A submit to the agent that the thread has, under the question's id, if that is open."""
+        flows = self._flows
+        key = flows.key(tenant, thread)
+        agent = await flows.store.read("answer.agent", lambda c: agent_of(c, key))
+        options: SubmitOptions = {"tenant": key.tenant, "agent": agent or "default", "policy": "enqueue"}
+        options |= {"message_id": checked_id(question_id, "question_id"), "if_awaiting": question_id}
+        return await flows.submit(self._checked(thread, decision, options), wait_ms)
 
     def _hurry(self) -> None:
         """_close waits no longer."""

@@ -19,7 +19,7 @@ from chatlock.executor import Executor
 from chatlock.handlers import Feeds, Handler, call_handler, place_of
 from chatlock.heart import Heart
 from chatlock.hooks import By, ClaimGranted, Hooks, TurnEnded
-from chatlock.inputs import Key, checked_id, checked_key, checked_ms, key_hash, new_id, payload_json
+from chatlock.inputs import Key, checked_key, key_hash
 from chatlock.intake import Intake
 from chatlock.io import Io, SyncIo, drive
 from chatlock.live import Live
@@ -84,41 +84,6 @@ class Flows:
     def key(self, tenant: str | None, thread: str) -> Key:
         """The checked key; the client's tenant where the call gives none."""
         return checked_key(tenant if tenant is not None else self.config.tenant, thread)
-
-    def submission(
-        self,
-        thread: str,
-        payload: object,
-        message_id: str | None,
-        tenant: str | None,
-        agent: str,
-        intake: Intake,
-        recreate: bool,
-        expire_ms: int | None,
-        if_idle: bool,
-        if_turn: int | None,
-    ) -> Submission:
-        """A checked submission; InvalidInput before anything is written."""
-        if if_turn is not None and (if_idle or recreate):
-            raise InvalidInput("bad_precondition", "if_turn excludes if_idle and recreate")
-        key, handler = self.key(tenant, thread), self.handlers.get(checked_id(agent, "agent"))
-        text, text_hash = payload_json(payload)
-        own_id = new_id() if message_id is None else checked_id(message_id, "message_id")
-        intake = (intake.before(handler.intake) if handler is not None else intake).before(self.config.intake)
-        return Submission(
-            key,
-            own_id,
-            text,
-            text_hash,
-            agent,
-            *intake.policy_for(payload),
-            recreate,
-            expire_ms=None if expire_ms is None else checked_ms(expire_ms, "expire_ms", least=1),
-            if_idle=if_idle,
-            if_turn=None if if_turn is None else checked_ms(if_turn, "if_turn"),
-            pending_max=intake.pending_max,
-            overflow=intake.overflow or "reject",
-        )
 
     # -- submit and wait ---------------------------------------------------------------------------------------------
     async def submit(

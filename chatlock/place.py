@@ -103,7 +103,7 @@ class Place:
     def answered(self, core: TurnCore) -> Answered:
         """The turn that this call ran answered its message."""
         ids: dict[str, Any] = {"message_id": self._what.message_id, "seq": self.seq, "incarnation": self._incarnation}
-        return Answered(**ids, reply=core.reply, turn=core.claim.token)
+        return Answered(**ids, reply=core.reply, turn=core.claim.token, question=core.question)
 
     async def _attached(self) -> Outcome:
         """Stores nothing: what becomes of the oldest message that the running turn has."""

@@ -55,12 +55,14 @@ class Event(StrEnum):
     FENCE = "fence"
     SESSION = "session"
     FINISH = "finish"
+    SUSPEND = "suspend"
     HAND_OFF = "hand_off"
     FAIL = "fail"
     RELEASE = "release"
     RECLAIM = "reclaim"
     FREE = "free"
     CANCEL = "cancel"
+    ANSWER = "answer"
     PARK = "park"
     RESUME = "resume"
     DELETE = "delete"
@@ -78,6 +80,7 @@ class Transition(NamedTuple):
 
 _A, _I, _R, _P, _D = Status.ABSENT, Status.IDLE, Status.RUNNING, Status.PARKED, Status.DELETED
 _MINE = "incarnation and token are the caller's"
+_OPEN = "its question is the one that is open, which this closes: seq = last_seq + 1"
 
 TRANSITIONS: tuple[Transition, ...] = (
     Transition(_A, Event.SUBMIT, _I, "the row is inserted once, whoever comes first", "submit"),
@@ -92,6 +95,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_R, Event.FENCE, _R, _MINE, "fence"),
     Transition(_R, Event.SESSION, _R, _MINE, "session"),
     Transition(_R, Event.FINISH, _I, f"{_MINE}, done_seq < upto <= fetched_seq", "finish"),
+    Transition(_R, Event.SUSPEND, _I, f"{_MINE}, done_seq < upto <= fetched_seq; its question opens", "finish"),
     Transition(_R, Event.HAND_OFF, _R, f"{_MINE}, messages are left: token + 1, new claim_id", "finish"),
     Transition(_R, Event.FAIL, _I, f"{_MINE}; attempts = max: its oldest message is dead", "fail"),
     Transition(_R, Event.FAIL, _P, f"{_MINE}; stalls = max", "fail"),
@@ -105,6 +109,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_I, Event.CANCEL, _I, "the message is pending", "cancel"),
     Transition(_R, Event.CANCEL, _R, "the message is pending and above greatest(fetched_seq, done_seq + 1)", "cancel"),
     Transition(_P, Event.CANCEL, _P, "the message is pending", "cancel"),
+    Transition(_I, Event.ANSWER, _I, _OPEN, "submit"),
+    Transition(_R, Event.ANSWER, _R, _OPEN, "submit"),
+    Transition(_P, Event.ANSWER, _P, _OPEN, "submit"),
     Transition(_I, Event.PARK, _P, "always", "park"),
     Transition(_R, Event.PARK, _P, "token is the named one: token + 1, released uncharged", "park"),
     Transition(_P, Event.RESUME, _I, "attempts, stalls and backoff are cleared", "resume"),
@@ -166,12 +173,31 @@ OVERFLOWS: dict[str, str] = {
 }
 Overflow = Literal["reject", "drop_oldest", "drop_newest"]
 
+AWAITING_RULES: dict[str, str] = {
+    "hold": "they are stored, and no turn begins until the question is closed",
+    "run": "they get their turns, and the question stays open",
+    "cancel": "the first of them closes the question: a later answer is refused",
+}
+"""What an open question does to new messages that do not answer it."""
+ANSWER = "answer"
+"""What messages.policy holds for the answer to a question, which no policy applies to."""
+AwaitingRule = Literal["hold", "run", "cancel"]
+
+
+def held(awaiting: str | None, awaiting_rule: str | None) -> bool:
+    """Whether an open question keeps turns from beginning."""
+    return awaiting is not None and awaiting_rule == "hold"
+
+
 INVARIANTS: dict[str, str] = {
     "S": "done_seq <= fetched_seq <= last_seq; running <=> claim_id and expires_at are set <=> one running turn",
     "T": "the token strictly increases over claims, reclaims, deletions and incarnations",
     "R": "each seq <= done_seq is resolved: by exactly one done or gave_up turn, or by a disposition without a turn",
     "H": "unless running, done_seq = last_seq or message done_seq + 1 is pending; holes = resolved above done_seq",
-    "D": "an idle thread with last_seq > done_seq has a due row, due_at no later than it may start",
+    "D": "an idle thread with last_seq > done_seq has a due row, due_at no later than it may start, unless a question"
+    " holds it",
+    "A": "a question that is open was asked by a done turn of this incarnation and has no answer; none holds a thread"
+    " that runs",
 }
 
 
@@ -189,18 +215,26 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered(Outcome):
-    """This very call ran the turn that answered the message.  The only outcome whose reply is to be shown or sent."""
+    """This very call ran the turn that answered the message.  The only outcome whose reply is to be shown or sent.
+
+    question: the id of the question that the reply asks; None: it asks none.
+    """
 
     reply: Any
     turn: int
+    question: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlreadyAnswered(Outcome):
-    """The turn that fetched the message committed; another caller ran it and has sent this same reply."""
+    """The turn that fetched the message committed; another caller ran it and has sent this same reply.
+
+    question: as in Answered.
+    """
 
     reply: Any
     turn: int
+    question: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

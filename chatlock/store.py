@@ -128,7 +128,7 @@ def submit_once(executor: Executor, what: Submission, request: claim.Request | N
 
 def finish_once(executor: Executor, what: finish.Finish, request: claim.Request | None) -> finish.Finished | None:
     """S2, or the locked finish, which also decides every case that S2 did not match."""
-    if request is None and what.effect is None:
+    if request is None and what.effect is None and what.question is None:
         finished = executor.hot("finish_hot", lambda cursor: hot.hot_finish(cursor, what))
         if finished is not None:
             return finished

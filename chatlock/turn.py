@@ -8,6 +8,7 @@ from typing import Any
 from chatlock.inputs import Key
 from chatlock.io import drive
 from chatlock.ops.base import Incomplete, Message
+from chatlock.protocol import AwaitingRule
 from chatlock.store import Store
 from chatlock.turn_core import TurnCore
 
@@ -91,6 +92,15 @@ class Turn(_Face):
         """
         drive(self._core.finish(self._store, reply, upto, conn))
 
+    def suspend(self, question: object, *, awaiting: AwaitingRule = "hold") -> str:
+        """Ends the turn with a question (JSON, up to 1 MiB) as its reply, and frees the thread until a person answers.
+
+        Returns the question's id, step_key("question:1"), for answer().  awaiting: what new messages do meanwhile:
+        "hold" = they wait for the answer, "run" = they get their turns, "cancel" = the first closes the question.  A
+        question that was open is closed.  Guard and errors: as for finish.
+        """
+        return drive(self._core.suspend(self._store, question, awaiting))
+
     def fail(self, error: BaseException | str) -> None:
         """Ends the turn as failed, charged as one attempt; its messages are retried after a backoff.  Raises
         ClaimLost.
@@ -133,6 +143,10 @@ class AsyncTurn(_Face):
     async def finish(self, reply: object = None, *, upto: int | None = None, conn: Any = None) -> None:
         """See Turn.finish.  conn may also be an AsyncConnection or AsyncSession."""
         await self._core.finish(self._store, reply, upto, conn)
+
+    async def suspend(self, question: object, *, awaiting: AwaitingRule = "hold") -> str:
+        """See Turn.suspend."""
+        return await self._core.suspend(self._store, question, awaiting)
 
     async def fail(self, error: BaseException | str) -> None:
         """See Turn.fail."""

@@ -22,14 +22,17 @@ from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
 from chatlock.ops.base import Message, turn_state
 from chatlock.ops.claim import Granted, Request
-from chatlock.ops.finish import Finish, Finished
+from chatlock.ops.finish import Finish, Finished, Question
 from chatlock.ops.intents import REPLY, Effect
+from chatlock.protocol import AWAITING_RULES
 from chatlock.store import Store
 
 log = logging.getLogger("chatlock")
 
 MARK_BYTES_MAX = 64 * 1024
 ERROR_CHARS_MAX = 200
+QUESTION = "question:1"
+"""The step that is a turn's question: asking ends the turn, so there is one."""
 
 _entered: contextvars.ContextVar[frozenset[weakref.ref[TurnCore]]] = contextvars.ContextVar(
     "chatlock_entered", default=frozenset()
@@ -51,6 +54,7 @@ class TurnCore:
         self.interrupted = False  # the process may be about to end: its own poller is not told to begin the turn again
         self.finished: Finished | None = None
         self.reply: Any = None
+        self.question: str | None = None
         self.upto = 0
         self.own_id: str | None = None
         self.delivers = False
@@ -152,7 +156,7 @@ class TurnCore:
             self.set_lost()
             raise
 
-    def _finish_of(self, store: Store, reply: object, upto: int | None) -> Finish:
+    def _finish_of(self, store: Store, reply: object, upto: int | None, question: Question | None = None) -> Finish:
         self._check_open(store)
         held = [m.seq for m in self.messages]
         if upto is None:
@@ -163,7 +167,7 @@ class TurnCore:
             raise InvalidInput("nothing_fetched", "a turn that has fetched nothing cannot finish: release it")
         text = reply_json(reply)
         effect = Effect(REPLY, self.step_key(REPLY), text, self.deliver_ms) if self.delivers else None
-        return Finish(self.claim, upto, sum(seq <= upto for seq in held), text, effect)
+        return Finish(self.claim, upto, sum(seq <= upto for seq in held), text, effect, question)
 
     async def finish(
         self,
@@ -174,9 +178,21 @@ class TurnCore:
         request: Request | None = None,
     ) -> Finished:
         what = self._finish_of(store, reply, upto)
-        self.reply, self.upto = from_json(what.reply), what.upto
         if conn is not None:
+            self.reply, self.upto = from_json(what.reply), what.upto
             return await self._finish_in(store, conn, what)
+        return await self._finish(store, what, request)
+
+    async def suspend(self, store: Store, question: object, rule: str) -> str:
+        if rule not in AWAITING_RULES:
+            raise InvalidInput("bad_awaiting", f"awaiting must be one of {', '.join(AWAITING_RULES)}")
+        asked = Question(self.step_key(QUESTION), rule)
+        await self._finish(store, self._finish_of(store, question, None, asked))
+        self.question = asked.question_id
+        return asked.question_id
+
+    async def _finish(self, store: Store, what: Finish, request: Request | None = None) -> Finished:
+        self.reply, self.upto = from_json(what.reply), what.upto
         finished = await store.finish(what, request)
         if finished is None:
             await self.close_lost(store)

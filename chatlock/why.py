@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from chatlock.ops.report import Surroundings, ThreadReport
-from chatlock.protocol import Limits, Status, starts_at
+from chatlock.protocol import Limits, Status, held, starts_at
 
 OVERDUE_MS = 10_000
 """A sweep comes every second: a thread that has been due for so long is taken by no one."""
@@ -67,8 +67,8 @@ def explain(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
         return Why(Cause.PARKED, f"{by}; {_messages(thread)}", ("threads", "resume", "--reason", "WHY"))
     if thread.status == Status.DELETED:
         return Why(Cause.DELETED, "its tombstone keeps the token", ("audit",))
-    if thread.awaiting is not None:
-        text = f"a question is open; {_messages(thread)}"
+    if held(thread.awaiting, thread.awaiting_rule) or (thread.awaiting is not None and not thread.pending):
+        text = f"question {thread.awaiting} is open; {_messages(thread)}"
         return Why(Cause.AWAITING, text, ("threads", "show"), "when the question is answered")
     if not thread.pending:
         last = f"its last turn ended {around.ended}" if around.ended else "no turn has run yet"

@@ -212,9 +212,7 @@ TABLE = (
         "None",
     ),
     # -- the hot path ----------------------------------------------------------------------------------------------
-    Mutant(
-        "hot_submit_claims_behind_failure", "ops/hot.py", "        and attempts == 0\n        and stalls == 0\n", ""
-    ),
+    Mutant("hot_submit_claims_behind_failure", "ops/hot.py", "and attempts == 0 and stalls == 0 and max", "and max"),
     Mutant(
         "hot_submit_claims_running", "ops/hot.py", 'free = status == "idle" and last == done', "free = last == done"
     ),
@@ -224,7 +222,7 @@ TABLE = (
         '        if status == "idle":\n            backoff',
         '        if status == "absent":\n            backoff',
     ),
-    Mutant("hot_submit_deleted_stored", "ops/hot.py", 'if status == "deleted" or not', "if not"),
+    Mutant("hot_submit_deleted_stored", "ops/hot.py", 'if status == "deleted" or awaiting', "if awaiting"),
     Mutant(
         "hot_finish_ignores_holes",
         "ops/hot.py",
@@ -369,8 +367,8 @@ TABLE = (
     Mutant(
         "delete_token_kept",
         "ops/operate.py",
-        '.values(status="deleted", token=threads.c.token + 1,',
-        '.values(status="deleted",',
+        'status="deleted", token=threads.c.token + 1,',
+        'status="deleted",',
     ),
     Mutant(
         "delete_keeps_pending",

@@ -66,6 +66,7 @@ def thread_facts(thread: ThreadReport) -> dict[str, Any]:
         "due_at": rfc3339(thread.due_at),
         "dispatched_until": rfc3339(thread.dispatched_until or None),
         "awaiting": thread.awaiting,
+        "awaiting_rule": thread.awaiting_rule,
         "created_at": rfc3339(thread.created_at),
     }
 

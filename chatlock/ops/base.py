@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import CursorResult, and_, bindparam, select
+from sqlalchemy import CursorResult, and_, bindparam, func, select
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import PerDialect, wall_ms
 from chatlock.errors import ClaimLost
 from chatlock.inputs import Key
-from chatlock.protocol import Status, starts_at
+from chatlock.protocol import Status, held, starts_at
 from chatlock.schema import messages, threads, turns
 
 S = TypeVar("S")
@@ -74,6 +74,8 @@ class ThreadRow:
     stalls: int
     not_before: int
     quiet_until: int
+    awaiting: str | None
+    awaiting_rule: str | None
     priority: int
     now: int
 
@@ -81,6 +83,11 @@ class ThreadRow:
     def pending(self) -> bool:
         """Whether a message waits for a turn (or is in one)."""
         return self.last_seq > self.done_seq
+
+    @property
+    def held(self) -> bool:
+        """Whether an open question keeps turns from beginning."""
+        return held(self.awaiting, self.awaiting_rule)
 
     def starts_at(self, backoff_max_ms: int) -> int:
         """When the thread may start, if idle."""
@@ -120,14 +127,21 @@ class Claim:
 
 @dataclass(frozen=True)
 class Message:
-    """A message as a turn holds it.  payload is the JSON value; received_at in ms of the database clock."""
+    """A message as a turn holds it.  payload is the JSON value; received_at in ms of the database clock.
+
+    redrive_of: the dead message that this one sends again.  answers: the id of the question that it answers.
+    """
 
     seq: int
     message_id: str
     payload: Any
     received_at: int
     redrive_of: str | None = None
+    answers: str | None = None
 
+
+HELD: Any = and_(threads.c.awaiting.is_not(None), func.coalesce(threads.c.awaiting_rule, "") == "hold")
+"""ThreadRow.held, in SQL."""
 
 _COLUMNS = [threads.c[name] for name in ThreadRow.__dataclass_fields__ if name != "now"]
 

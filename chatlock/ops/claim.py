@@ -93,7 +93,12 @@ AGENT = named("claim.agent", select(threads.c.agent).where(of_thread(threads)))
 
 
 def _may_claim(row: ThreadRow, request: Request, seq: int | None) -> bool:
-    if row.status != Status.IDLE or not row.pending or row.starts_at(request.limits.backoff_max_ms) > row.now:
+    if (
+        row.status != Status.IDLE
+        or not row.pending
+        or row.held
+        or row.starts_at(request.limits.backoff_max_ms) > row.now
+    ):
         return False
     return not (seq is not None and row.done_seq >= seq)
 
@@ -101,7 +106,8 @@ def _may_claim(row: ThreadRow, request: Request, seq: int | None) -> bool:
 def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None) -> Claim | None:
     """Claims the locked thread.
 
-    Guard: idle, something pending, may start now and, for a waiter, done_seq < its seq.  None: not granted.
+    Guard: idle, something pending, not held by a question, may start now and, for a waiter, done_seq < its seq.  None:
+    not granted.
     """
     if not _may_claim(row, request, seq):
         return None
@@ -209,7 +215,7 @@ def claim_due(conn: Connection, key: Key, request: Request, *, skip_locked: bool
     if row is None:
         return None
     granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request)
-    if granted or row.status != Status.IDLE or not row.pending:
+    if granted or row.status != Status.IDLE or not row.pending or row.held:
         drop_due(conn, key)
     return granted
 

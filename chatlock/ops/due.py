@@ -77,8 +77,12 @@ class Dispatched:
 
 
 def put_due(conn: Connection, key: Key, row: ThreadRow, due_at: int) -> None:
-    """Writes the thread's due row, which a wake or the sweep will find.  Guard: the thread's lock is held."""
-    run(conn, UPSERT, key, due_at=due_at, priority=row.priority)
+    """Writes the thread's due row, which a wake or the sweep will find, unless a question holds the thread.
+
+    Guard: the thread's lock is held.
+    """
+    if not row.held:
+        run(conn, UPSERT, key, due_at=due_at, priority=row.priority)
 
 
 def drop_due(conn: Connection, key: Key) -> None:
@@ -111,7 +115,7 @@ def dispatch(conn: Connection, key: Key, lease_ms: int, backoff_max_ms: int) -> 
     row = lock(conn, key, skip_locked=True)
     if row is None:
         return None
-    if row.status != Status.IDLE or not row.pending:
+    if row.status != Status.IDLE or not row.pending or row.held:
         drop_due(conn, key)
         return None
     if row.starts_at(backoff_max_ms) > row.now or not run(conn, LEASE, key, lease=lease_ms).all():

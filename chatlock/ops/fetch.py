@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from chatlock.inputs import from_json
 from chatlock.ops.base import Claim, Message, ThreadRow, b, mine, named, of_incarnation, of_thread, run
 from chatlock.ops.resolve import expire
-from chatlock.protocol import Limits
+from chatlock.protocol import ANSWER, Limits
 from chatlock.schema import messages, threads, turns
 
 ADVANCE = named(
@@ -28,7 +28,14 @@ ADVANCE = named(
 )
 BATCH = named(
     "fetch.batch",
-    select(messages.c.seq, messages.c.message_id, messages.c.payload, messages.c.received_at, messages.c.redrive_of)
+    select(
+        messages.c.seq,
+        messages.c.message_id,
+        messages.c.payload,
+        messages.c.received_at,
+        messages.c.redrive_of,
+        messages.c.policy,
+    )
     .where(
         of_incarnation(messages),
         messages.c.seq > b("after"),
@@ -41,7 +48,8 @@ BATCH = named(
 
 def message_of(row: Any) -> Message:
     """A turn's view of a stored message."""
-    return Message(row.seq, row.message_id, from_json(row.payload), row.received_at, row.redrive_of)
+    answers = (row.redrive_of or row.message_id) if row.policy == ANSWER else None
+    return Message(row.seq, row.message_id, from_json(row.payload), row.received_at, row.redrive_of, answers)
 
 
 def take_batch(

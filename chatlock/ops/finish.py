@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import case, update
+from sqlalchemy import Text, case, cast, func, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
@@ -30,14 +30,26 @@ from chatlock.schema import messages, threads, turns
 
 
 @dataclass(frozen=True)
+class Question:
+    """What a turn asks a person: its id, and what it does to new messages meanwhile."""
+
+    question_id: str
+    rule: str
+
+
+@dataclass(frozen=True)
 class Finish:
-    """What the worker holds in memory: every pending message above from_seq up to `upto`, `held` of them."""
+    """What the worker holds in memory: every pending message above from_seq up to `upto`, `held` of them.
+
+    question: the reply asks it, and it stays open.
+    """
 
     claim: Claim
     upto: int
     held: int
     reply: str
     effect: Effect | None = None
+    question: Question | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,8 @@ ALL_DONE = named(
         stalls=0,
         not_before=0,
         cancel_token=None,
+        awaiting=func.coalesce(cast(b("question"), Text), threads.c.awaiting),
+        awaiting_rule=func.coalesce(cast(b("rule"), Text), threads.c.awaiting_rule),
         **NO_CLAIM,
     )
     .returning(threads.c.last_seq),
@@ -94,7 +108,14 @@ END_DONE = named(
     "finish.turn",
     update(turns)
     .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
-    .values(state="done", from_seq=b("from_seq"), to_seq=b("upto"), reply=b("reply"), ended_at=wall_ms())
+    .values(
+        state="done",
+        from_seq=b("from_seq"),
+        to_seq=b("upto"),
+        reply=b("reply"),
+        question=b("question"),
+        ended_at=wall_ms(),
+    )
     .returning(turns.c.token),
 )
 LATE = named(
@@ -144,10 +165,12 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
         raise AssertionError("the pending messages of the range are not those that the turn held")
     holes = row.holes - (what.upto - claim.from_seq - answered)
     done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)
-    ended = run(
-        conn, ALL_DONE, claim.key, incarnation=claim.incarnation, token=claim.token, done=done, new_holes=holes
-    ).all()
-    closed = run(conn, END_DONE, claim.key, **bound, reply=what.reply).all()
+    question_id = rule = None
+    if what.question is not None:
+        question_id, rule = what.question.question_id, what.question.rule
+    mine = {"incarnation": claim.incarnation, "token": claim.token}
+    ended = run(conn, ALL_DONE, claim.key, **mine, done=done, new_holes=holes, question=question_id, rule=rule).all()
+    closed = run(conn, END_DONE, claim.key, **bound, reply=what.reply, question=question_id).all()
     if (len(ended), len(closed)) != (1, 1):
         raise AssertionError("the locked thread changed under its lock")
     if what.effect is not None:

@@ -27,8 +27,8 @@ VALUES (%(tenant)s, %(thread)s, %(agent)s, {FIRST_TOKEN}, {WALL_PG})
 ON CONFLICT DO NOTHING"""
 
 # every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  No row: no such thread, or
-# another isolation level.  A row without seq, and nothing written: a known message_id, a deleted thread, a refusing
-# policy, or an idle thread with a queue that the caller may claim.
+# another isolation level.  A row without seq, and nothing written: a known message_id, a deleted thread, an open
+# question, a refusing policy, or an idle thread with a queue that the caller may claim.
 S1_POSTGRESQL = f"""
 WITH l AS MATERIALIZED (
   SELECT incarnation, status, token, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting,
@@ -41,14 +41,14 @@ i AS (
   SELECT %(tenant)s, %(thread)s, l.incarnation, l.last_seq+1, %(message_id)s, %(payload)s, %(payload_hash)s, %(policy)s, %(trace)s,
          {WALL_PG}
     FROM l
-   WHERE l.status <> 'deleted'
+   WHERE l.status <> 'deleted' AND l.awaiting IS NULL
      AND CASE WHEN l.status='idle' AND l.last_seq=l.done_seq THEN true ELSE %(store)s AND (l.status <> 'idle' OR NOT %(may_claim)s) END
   ON CONFLICT (tenant, message_id, thread_id, incarnation) DO NOTHING
   RETURNING seq, received_at),
 g AS MATERIALIZED (
   SELECT i.seq, i.received_at AS now,
          (%(may_claim)s AND l.status='idle' AND l.last_seq=l.done_seq AND l.attempts=0 AND l.stalls=0
-          AND l.not_before<=i.received_at AND l.quiet_until<=i.received_at AND l.awaiting IS NULL) AS go
+          AND l.not_before<=i.received_at AND l.quiet_until<=i.received_at) AS go
     FROM l, i),
 u AS (
   UPDATE chatlock_threads t SET last_seq=g.seq, agent=%(agent)s,
@@ -224,7 +224,7 @@ def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored:
     free = status == "idle" and last == done
     nothing = _Stored(incarnation, status, None, False, None, done, holes, None)
     claimable = status == "idle" and values["may_claim"]
-    if status == "deleted" or not (free or (values["store"] and not claimable)):
+    if status == "deleted" or awaiting is not None or not (free or (values["store"] and not claimable)):
         return nothing
     values |= {
         "incarnation": incarnation,
@@ -236,14 +236,7 @@ def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored:
     }
     if not cursor.execute(_STORE, values).fetchall():
         return nothing
-    go = (
-        values["may_claim"]
-        and free
-        and attempts == 0
-        and stalls == 0
-        and max(not_before, quiet) <= now
-        and awaiting is None
-    )
+    go = values["may_claim"] and free and attempts == 0 and stalls == 0 and max(not_before, quiet) <= now
     if go:
         cursor.execute(_CLAIM, values)
         cursor.execute(_START, values)

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import PerDialect, stable_ms
 from chatlock.inputs import Key, from_json
-from chatlock.ops.base import b, named, of_thread, run
+from chatlock.ops.base import HELD, b, named, of_thread, run
 from chatlock.ops.windows import DAY_MS
 from chatlock.protocol import (
     AlreadyAnswered,
@@ -82,6 +82,7 @@ OUTCOME = named(
         messages.c.turn_token,
         messages.c.superseded_by,
         turns.c.reply,
+        turns.c.question,
         turns.c.error,
         _position.label("position"),
         _typical_ms(threads.c.agent).scalar_subquery().label("typical_ms"),
@@ -116,6 +117,7 @@ _seen = select(
         and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
         threads.c.not_before > stable_ms() + b("backoff_max"),
     ).label("may_start"),
+    HELD.label("held"),
 ).join(threads, and_(messages.c.tenant == threads.c.tenant, messages.c.thread_id == threads.c.thread_id))
 _waited: Any = bindparam("b_waited", expanding=True)
 # SQLite finds no index for a list of tuples and would read every thread; it joins the list as the table that it is
@@ -176,7 +178,7 @@ def _told(row: Any, message_id: str) -> Outcome:
     ids: dict[str, Any] = {"message_id": message_id, "seq": int(row.seq), "incarnation": row.incarnation}
     match row.disposition:
         case Disposition.ANSWERED:
-            return AlreadyAnswered(**ids, reply=from_json(row.reply), turn=row.turn_token)
+            return AlreadyAnswered(**ids, reply=from_json(row.reply), turn=row.turn_token, question=row.question)
         case Disposition.DEAD:
             return Dead(**ids, reason=row.error or "attempts")
         case Disposition.SUPERSEDED:
@@ -213,6 +215,6 @@ def look(conn: Connection, waited: Sequence[Waited], backoff_max_ms: int) -> dic
         pending = row.disposition == Disposition.PENDING and bool(row.living)
         seen[(row.tenant, row.thread_id, row.incarnation, row.seq)] = Look(
             resolved=not pending or row.status in (Status.PARKED, Status.DELETED),
-            claimable=pending and row.status == Status.IDLE and bool(row.may_start),
+            claimable=pending and row.status == Status.IDLE and bool(row.may_start) and not row.held,
         )
     return seen

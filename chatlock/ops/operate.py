@@ -19,7 +19,7 @@ from chatlock.ops.intents import cancel_intents
 from chatlock.ops.resolve import cancel_one, held_upto
 from chatlock.ops.submit import KNOWN
 from chatlock.ops.unanswered import end_unanswered, uncharged
-from chatlock.protocol import Disposition, NotFound, Outcome, Refused, Status, TurnState
+from chatlock.protocol import ANSWER, Disposition, NotFound, Outcome, Refused, Status, TurnState
 from chatlock.schema import messages, threads, turns
 
 PARK = named(
@@ -40,7 +40,9 @@ DELETE_THREAD = named(
     "delete.thread",
     update(threads)
     .where(of_thread(threads), threads.c.status != "deleted")
-    .values(status="deleted", token=threads.c.token + 1, awaiting=None, cancel_token=None, **NO_CLAIM)
+    .values(
+        status="deleted", token=threads.c.token + 1, awaiting=None, awaiting_rule=None, cancel_token=None, **NO_CLAIM
+    )
     .returning(threads.c.token),
 )
 DELETE_PENDING = named(
@@ -61,6 +63,7 @@ DEAD_MESSAGE = named(
         messages.c.disposition,
         messages.c.payload,
         messages.c.payload_hash,
+        messages.c.policy,
         threads.c.agent,
     )
     .join(
@@ -154,6 +157,7 @@ class DeadMessage:
     payload: str
     payload_hash: str
     agent: str
+    answers: bool
 
 
 def find_dead(conn: Connection, key: Key, message_id: str) -> DeadMessage | Outcome:
@@ -165,4 +169,4 @@ def find_dead(conn: Connection, key: Key, message_id: str) -> DeadMessage | Outc
         return Refused(message_id=message_id, seq=row.seq, reason="not_dead", state=row.disposition)
     if row.payload is None:
         return Refused(message_id=message_id, seq=row.seq, reason="purged", state=row.disposition)
-    return DeadMessage(row.incarnation, row.seq, row.payload, row.payload_hash, row.agent)
+    return DeadMessage(row.incarnation, row.seq, row.payload, row.payload_hash, row.agent, answers=row.policy == ANSWER)

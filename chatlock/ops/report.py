@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Text, and_, cast, func, or_, select, tuple_
+from sqlalchemy import Text, and_, cast, func, not_, or_, select, tuple_
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import stable_ms
 from chatlock.inputs import Key
-from chatlock.ops.base import b, named, of_thread, run
+from chatlock.ops.base import HELD, b, named, of_thread, run
 from chatlock.schema import audit, due, meta, threads, turns
 
 
@@ -93,6 +93,7 @@ class ThreadReport:
     not_before: int
     quiet_until: int
     awaiting: str | None
+    awaiting_rule: str | None
     created_at: int
     due_at: int | None
     dispatched_until: int | None
@@ -176,7 +177,7 @@ def _overdue(*of_tenant: Any) -> Any:
             due.c.due_at < stable_ms() - b("older"),
             threads.c.status == "idle",
             threads.c.last_seq > threads.c.done_seq,
-            threads.c.awaiting.is_(None),
+            not_(HELD),
             optional(threads.c.agent, "agent"),
         )
         .order_by(due.c.due_at)

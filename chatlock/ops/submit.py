@@ -16,6 +16,7 @@ from chatlock.ops.due import put_due
 from chatlock.ops.inspect import eta_ms, outcome_of, typical_ms
 from chatlock.ops.resolve import held_upto, supersede
 from chatlock.protocol import (
+    ANSWER,
     POLICIES,
     TOKENS_PER_EPOCH,
     Busy,
@@ -51,13 +52,20 @@ class Submission:
     expire_ms: int | None = None
     if_idle: bool = False
     if_turn: int | None = None
+    if_awaiting: str | None = None
     pending_max: int | None = None
     overflow: str = "reject"
+    answers: bool = False
+
+    @property
+    def names_a_state(self) -> bool:
+        """Whether it is refused where there is no thread yet."""
+        return self.if_turn is not None or self.if_awaiting is not None
 
     @property
     def plain(self) -> bool:
         """Whether the hot statement can store it: no precondition, no limit, and pending messages stay as they are."""
-        limited = self.if_idle or (self.expire_ms, self.if_turn, self.pending_max) != (None, None, None)
+        limited = self.if_idle or self.names_a_state or (self.expire_ms, self.pending_max) != (None, None)
         return not limited and POLICIES[self.policy].pending == "keep" and self.debounce is None
 
 
@@ -107,6 +115,7 @@ RECREATE = named(
         not_before=0,
         quiet_until=0,
         awaiting=None,
+        awaiting_rule=None,
         created_at=wall_ms(),
     ),
 )
@@ -156,6 +165,13 @@ QUIET = named(
     .values(quiet_until=b("until"))
     .returning(threads.c.quiet_until),
 )
+CLOSE_QUESTION = named(
+    "thread.close_question",
+    update(threads)
+    .where(of_thread(threads), threads.c.awaiting == b("question"))
+    .values(awaiting=None, awaiting_rule=None)
+    .returning(threads.c.token),
+)
 ADVANCE_LAST = named(
     "thread.advance_last",
     update(threads)
@@ -198,7 +214,7 @@ def _store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRo
         message_id=submission.message_id,
         payload=submission.payload,
         payload_hash=submission.payload_hash,
-        policy=submission.policy,
+        policy=ANSWER if submission.answers else submission.policy,
         redrive_of=submission.redrive_of,
         trace=submission.trace,
         expire_ms=submission.expire_ms,
@@ -239,6 +255,8 @@ def _refusal(conn: Connection, what: Submission, row: ThreadRow, too_old: int | 
         reason = "not_running"
     elif what.if_turn is not None and what.if_turn != row.token:
         reason = "other_turn"
+    elif what.if_awaiting is not None and what.if_awaiting != row.awaiting:
+        reason = "not_awaiting" if row.awaiting is None else "other_question"
     elif (running or row.pending) and POLICIES[what.policy].store == "if_free":
         return _busy(conn, what, row)
     elif too_old is not None and what.overflow == "reject":
@@ -263,9 +281,17 @@ def _wait_for_quiet(conn: Connection, what: Submission, row: ThreadRow, times: D
     return replace(row, quiet_until=until)
 
 
+def close_question(conn: Connection, key: Key, row: ThreadRow) -> ThreadRow:
+    """The question that is open is so no longer: answered, or given up.  Guard: the row is locked."""
+    run(conn, CLOSE_QUESTION, key, question=row.awaiting).one()
+    return replace(row, awaiting=None, awaiting_rule=None)
+
+
 def _take_in(conn: Connection, what: Submission, row: ThreadRow, too_old: int | None, limits: Limits) -> ThreadRow:
     """Stores the new message, and supersedes the pending ones that its policy or the limit says, or itself."""
     above = held_upto(row)
+    if row.awaiting is not None and (what.answers or row.awaiting_rule == "cancel"):
+        row = close_question(conn, what.key, row)
     row = _store(conn, what, row)
     seq = row.last_seq
     by: int | None = seq
@@ -289,11 +315,14 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
     Safe to repeat: the claim_id adopts what an attempt with a lost acknowledgement won.
     """
     key, message_id, superseding = submission.key, submission.message_id, False
-    if submission.if_turn is not None and lock(conn, key) is None:
-        return Submitted(Refused(message_id=message_id, reason="not_running", state=Status.ABSENT))
+    if submission.names_a_state and lock(conn, key) is None:
+        reason = "not_running" if submission.if_turn is not None else "not_awaiting"
+        return Submitted(Refused(message_id=message_id, reason=reason, state=Status.ABSENT))
     row = lock_or_init(conn, submission)
     if row.status == Status.DELETED:
         return Submitted(Gone(message_id=message_id))
+    if message_id == row.awaiting:  # an answer is never put off, merged or dropped
+        submission = replace(submission, answers=True, policy="enqueue", debounce=None, pending_max=None)
     known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=message_id).one_or_none()
     if known is not None:
         if known.payload_hash != submission.payload_hash:

@@ -10,7 +10,7 @@ from sqlalchemy import Text, and_, bindparam, cast, exists, func, not_, or_, sel
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import greatest, stable_ms
-from chatlock.ops.base import named
+from chatlock.ops.base import HELD, named
 from chatlock.schema import due, messages, threads, turns
 
 EXAMPLES_MAX = 20
@@ -210,11 +210,25 @@ CHECKS: dict[str, Check] = {
         threads,
         threads.c.status == "idle",
         threads.c.last_seq > threads.c.done_seq,
+        not_(HELD),
         not_(
             exists().where(
                 _joined(due),
                 due.c.due_at <= greatest(stable_ms(), greatest(threads.c.not_before, threads.c.quiet_until)),
             )
+        ),
+    ),
+    "A.held": _check(
+        "no turn runs on a thread that a question holds", "held", threads, threads.c.status == "running", HELD
+    ),
+    "A.asked": _check(
+        "a question that is open was asked by a done turn of this incarnation and has no answer",
+        "asked",
+        threads,
+        threads.c.awaiting.is_not(None),
+        or_(
+            not_(exists().where(_living(turns), turns.c.question == threads.c.awaiting, turns.c.state == "done")),
+            exists().where(_living(messages), messages.c.message_id == threads.c.awaiting),
         ),
     ),
 }

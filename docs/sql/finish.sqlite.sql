@@ -11,7 +11,7 @@ RETURNING seq;
 
 -- finish.thread
 UPDATE chatlock_threads
-SET status='idle', claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL, fetched_seq=CASE WHEN (chatlock_threads.fetched_seq < :b_done) THEN :b_done ELSE chatlock_threads.fetched_seq END, done_seq=:b_done, holes=:b_new_holes, attempts=0, stalls=0, not_before=0, cancel_token=NULL
+SET status='idle', claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL, fetched_seq=CASE WHEN (chatlock_threads.fetched_seq < :b_done) THEN :b_done ELSE chatlock_threads.fetched_seq END, done_seq=:b_done, holes=:b_new_holes, attempts=0, stalls=0, not_before=0, cancel_token=NULL, awaiting=coalesce(CAST(:b_question AS TEXT), chatlock_threads.awaiting), awaiting_rule=coalesce(CAST(:b_rule AS TEXT), chatlock_threads.awaiting_rule)
 WHERE chatlock_threads.tenant = :b_tenant
 AND chatlock_threads.thread_id = :b_thread
 AND chatlock_threads.incarnation = :b_incarnation
@@ -21,7 +21,7 @@ RETURNING last_seq;
 
 -- finish.turn
 UPDATE chatlock_turns
-SET from_seq=:b_from_seq, to_seq=:b_upto, state='done', reply=:b_reply, ended_at=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)
+SET from_seq=:b_from_seq, to_seq=:b_upto, state='done', reply=:b_reply, ended_at=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER), question=:b_question
 WHERE chatlock_turns.tenant = :b_tenant
 AND chatlock_turns.thread_id = :b_thread
 AND chatlock_turns.incarnation = :b_incarnation

@@ -40,14 +40,14 @@ i AS (
   SELECT %(tenant)s, %(thread)s, l.incarnation, l.last_seq+1, %(message_id)s, %(payload)s, %(payload_hash)s, %(policy)s, %(trace)s,
          (extract(epoch FROM clock_timestamp())*1000)::bigint
     FROM l
-   WHERE l.status <> 'deleted'
+   WHERE l.status <> 'deleted' AND l.awaiting IS NULL
      AND CASE WHEN l.status='idle' AND l.last_seq=l.done_seq THEN true ELSE %(store)s AND (l.status <> 'idle' OR NOT %(may_claim)s) END
   ON CONFLICT (tenant, message_id, thread_id, incarnation) DO NOTHING
   RETURNING seq, received_at),
 g AS MATERIALIZED (
   SELECT i.seq, i.received_at AS now,
          (%(may_claim)s AND l.status='idle' AND l.last_seq=l.done_seq AND l.attempts=0 AND l.stalls=0
-          AND l.not_before<=i.received_at AND l.quiet_until<=i.received_at AND l.awaiting IS NULL) AS go
+          AND l.not_before<=i.received_at AND l.quiet_until<=i.received_at) AS go
     FROM l, i),
 u AS (
   UPDATE chatlock_threads t SET last_seq=g.seq, agent=%(agent)s,

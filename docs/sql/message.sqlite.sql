@@ -18,7 +18,7 @@ AND chatlock_messages.thread_id = :b_thread
 AND chatlock_messages.message_id = :b_message_id;
 
 -- message.outcome
-SELECT chatlock_threads.status, chatlock_threads.token, chatlock_threads.fetched_seq, chatlock_threads.incarnation, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - chatlock_threads.claimed_at AS since_ms, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.superseded_by, chatlock_turns.reply, chatlock_turns.error, (SELECT count(*) AS count_1
+SELECT chatlock_threads.status, chatlock_threads.token, chatlock_threads.fetched_seq, chatlock_threads.incarnation, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - chatlock_threads.claimed_at AS since_ms, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.turn_token, chatlock_messages.superseded_by, chatlock_turns.reply, chatlock_turns.question, chatlock_turns.error, (SELECT count(*) AS count_1
 FROM chatlock_messages AS ahead
 WHERE ahead.tenant = chatlock_messages.tenant
 AND ahead.thread_id = chatlock_messages.thread_id

@@ -1,5 +1,5 @@
 -- redrive.dead
-SELECT chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.payload, chatlock_messages.payload_hash, chatlock_threads.agent
+SELECT chatlock_messages.incarnation, chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.payload, chatlock_messages.payload_hash, chatlock_messages.policy, chatlock_threads.agent
 FROM chatlock_messages JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_messages.tenant
 AND chatlock_threads.thread_id = chatlock_messages.thread_id
 AND chatlock_threads.incarnation = chatlock_messages.incarnation

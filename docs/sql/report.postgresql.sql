@@ -8,7 +8,7 @@ AND chatlock_turns.state != 'running' ORDER BY chatlock_turns.token DESC
  LIMIT 1;
 
 -- report.oldest_running
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
 AND chatlock_threads.thread_id = chatlock_turns.thread_id
 AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
@@ -19,7 +19,7 @@ AND chatlock_turns.tenant = :b_tenant::VARCHAR ORDER BY chatlock_threads.claimed
  LIMIT :b_limit;
 
 -- report.oldest_running_of_all
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
 AND chatlock_threads.thread_id = chatlock_turns.thread_id
 AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
@@ -29,25 +29,27 @@ AND chatlock_threads.status = 'running' ORDER BY chatlock_threads.claimed_at
  LIMIT :b_limit;
 
 -- report.overdue
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
 AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE chatlock_due.tenant = :b_tenant::VARCHAR
 AND chatlock_due.due_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_older::BIGINT
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
-AND chatlock_threads.awaiting IS NULL
+AND NOT (chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold')
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_due.due_at
  LIMIT :b_limit;
 
 -- report.overdue_of_all
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
 AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE chatlock_due.due_at < (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_older::BIGINT
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
-AND chatlock_threads.awaiting IS NULL
+AND NOT (chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold')
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_due.due_at
  LIMIT :b_limit;
 
@@ -61,7 +63,7 @@ AND chatlock_audit.token >= :b_token - 1 ORDER BY chatlock_audit.audit_id DESC
  LIMIT 1;
 
 -- report.running
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
 AND chatlock_threads.thread_id = chatlock_turns.thread_id
 AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
@@ -80,7 +82,7 @@ WHERE chatlock_turns.state = 'running'
 AND chatlock_turns.agent = :b_agent::VARCHAR;
 
 -- report.running_of_all
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
 AND chatlock_threads.thread_id = chatlock_turns.thread_id
 AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
@@ -98,7 +100,7 @@ FROM chatlock_meta
 WHERE chatlock_meta.name = 'windows_through') AS anon_2;
 
 -- report.stale
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
 AND chatlock_threads.thread_id = chatlock_turns.thread_id
 AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
@@ -111,7 +113,7 @@ AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS
  LIMIT :b_limit;
 
 -- report.stale_of_all
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
 AND chatlock_threads.thread_id = chatlock_turns.thread_id
 AND chatlock_threads.token = chatlock_turns.token LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_turns.tenant
@@ -123,14 +125,14 @@ AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS
  LIMIT :b_limit;
 
 -- report.thread
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_threads LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_threads.tenant
 AND chatlock_due.thread_id = chatlock_threads.thread_id
 WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
 AND chatlock_threads.thread_id = :b_thread::VARCHAR;
 
 -- report.threads
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_threads LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_threads.tenant
 AND chatlock_due.thread_id = chatlock_threads.thread_id
 WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
@@ -140,7 +142,7 @@ AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS
  LIMIT :b_limit;
 
 -- report.threads_of_all
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, (extract(epoch FROM statement_timestamp())*1000)::bigint AS now
 FROM chatlock_threads LEFT OUTER JOIN chatlock_due ON chatlock_due.tenant = chatlock_threads.tenant
 AND chatlock_due.thread_id = chatlock_threads.thread_id
 WHERE (chatlock_threads.tenant, chatlock_threads.thread_id) > (:b_after_tenant, :b_after_thread)

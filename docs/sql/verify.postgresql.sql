@@ -1,3 +1,50 @@
+-- verify.asked
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.awaiting IS NOT NULL
+AND (NOT (EXISTS (SELECT *
+FROM chatlock_turns
+WHERE chatlock_turns.tenant = chatlock_threads.tenant
+AND chatlock_turns.thread_id = chatlock_threads.thread_id
+AND chatlock_turns.incarnation = chatlock_threads.incarnation
+AND chatlock_turns.question = chatlock_threads.awaiting
+AND chatlock_turns.state = 'done')) OR (EXISTS (SELECT *
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.message_id = chatlock_threads.awaiting)))
+ LIMIT 20;
+
+-- verify.asked_recent
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND (chatlock_threads.tenant, chatlock_threads.thread_id) IN (SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.ended_at >= (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_since::BIGINT UNION SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.state = 'running' UNION SELECT recent_due.tenant, recent_due.thread_id
+FROM chatlock_due AS recent_due
+WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.awaiting IS NOT NULL
+AND (NOT (EXISTS (SELECT *
+FROM chatlock_turns
+WHERE chatlock_turns.tenant = chatlock_threads.tenant
+AND chatlock_turns.thread_id = chatlock_threads.thread_id
+AND chatlock_turns.incarnation = chatlock_threads.incarnation
+AND chatlock_turns.question = chatlock_threads.awaiting
+AND chatlock_turns.state = 'done')) OR (EXISTS (SELECT *
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = chatlock_threads.tenant
+AND chatlock_messages.thread_id = chatlock_threads.thread_id
+AND chatlock_messages.incarnation = chatlock_threads.incarnation
+AND chatlock_messages.message_id = chatlock_threads.awaiting)))
+ LIMIT 20;
+
 -- verify.counts
 SELECT chatlock_messages.disposition, count(*) AS count_1
 FROM chatlock_messages
@@ -23,6 +70,8 @@ FROM chatlock_threads
 WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND NOT (chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold')
 AND NOT (EXISTS (SELECT *
 FROM chatlock_due
 WHERE chatlock_due.tenant = chatlock_threads.tenant
@@ -45,6 +94,8 @@ FROM chatlock_due AS recent_due
 WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND NOT (chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold')
 AND NOT (EXISTS (SELECT *
 FROM chatlock_due
 WHERE chatlock_due.tenant = chatlock_threads.tenant
@@ -136,6 +187,33 @@ AND chatlock_messages.thread_id = chatlock_threads.thread_id
 AND chatlock_messages.incarnation = chatlock_threads.incarnation
 AND chatlock_messages.seq = chatlock_threads.done_seq + 1
 AND chatlock_messages.disposition = 'pending'))
+ LIMIT 20;
+
+-- verify.held
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.status = 'running'
+AND chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold'
+ LIMIT 20;
+
+-- verify.held_recent
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND (chatlock_threads.tenant, chatlock_threads.thread_id) IN (SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.ended_at >= (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_since::BIGINT UNION SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.state = 'running' UNION SELECT recent_due.tenant, recent_due.thread_id
+FROM chatlock_due AS recent_due
+WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.status = 'running'
+AND chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold'
  LIMIT 20;
 
 -- verify.holes

@@ -81,10 +81,18 @@ class Scene:
     def beat(self, held: Claim) -> None:
         assert self.executor.read("beat", lambda c: heartbeat(c, held)) is Beat.EXTENDED
 
-    def answer(self, held: Claim, upto: int, reply: Any = "hi", *, deliver: bool = False) -> None:
+    def answer(
+        self,
+        held: Claim,
+        upto: int,
+        reply: Any = "hi",
+        *,
+        deliver: bool = False,
+        question: finish.Question | None = None,
+    ) -> None:
         text, _ = payload_json(reply)
         effect = intents.Effect("reply", "step-of-reply", text) if deliver else None
-        what = finish.Finish(held, upto, upto - held.from_seq, text, effect)
+        what = finish.Finish(held, upto, upto - held.from_seq, text, effect, question)
         assert self._do(lambda c: finish.finish(c, what))
 
     def fail(self, held: Claim, error: str, *, attempts_max: int = LIMITS.attempts_max) -> None:
@@ -145,8 +153,9 @@ def populate(scene: Scene) -> None:
     scene.fail(scene.claim(Key("acme", "poison"), "worker-2"), "KeyError", attempts_max=2)
     scene.delete(scene.send("deleted", "m1"))
     scene.park(scene.send("parked", "m1", "m2", payload="[red]\u202eevil"), "looks [bold]wrong\x1b[0m")
+    asking = scene.claim(scene.send("awaiting", "m0"), "worker-1")
+    scene.answer(asking, upto=1, reply="go on?", question=finish.Question("question-1", "hold"))
     scene.send("awaiting", "m1")
-    scene.execute("UPDATE chatlock_threads SET awaiting = 'question-1' WHERE thread_id = 'awaiting'")
     scene.send("untaken", "m1", agent="night")
     scene.send("answered", "m1", tenant="beta")
     clock.set(START_MS - 400_000)

@@ -21,7 +21,7 @@ LINES = {
     " now: chatlock audit --tenant acme deleted",
     "parked": "parked: parked (by olga: looks [bold]wrong\\x1b[0m; 2 messages wait); does not free itself;"
     " now: chatlock threads resume --reason WHY --tenant acme parked",
-    "awaiting": "awaiting: awaiting (a question is open; 1 message waits);"
+    "awaiting": "awaiting: awaiting (question question-1 is open; 1 message waits);"
     " frees itself when the question is answered; now: chatlock threads show --tenant acme awaiting",
     "untaken": "untaken: no worker (1 message waits, due for 28 min; a poller sweeps, but nothing takes turns of"
     " agent night); does not free itself; now: chatlock worker",
@@ -84,8 +84,8 @@ def test_a_thread_that_is_not_there_is_refused(scene: Scene) -> None:
 IDLE = ThreadReport(
     tenant="acme", thread_id="t", incarnation=1, agent="a", status="idle", token=1, owner=None, claimed_at=None,
     expires_at=None, window_ends_at=None, lease_ms=None, beat=0, last_seq=2, fetched_seq=1, done_seq=1, holes=0,
-    attempts=0, stalls=0, not_before=0, quiet_until=0, awaiting=None, created_at=0, due_at=1_000_000,
-    dispatched_until=0, now=1_000_000,
+    attempts=0, stalls=0, not_before=0, quiet_until=0, awaiting=None, awaiting_rule=None, created_at=0,
+    due_at=1_000_000, dispatched_until=0, now=1_000_000,
 )  # fmt: skip
 RUNNING = replace(
     IDLE, status="running", owner="w", claimed_at=990_000, lease_ms=10_000, beat=3, expires_at=1_008_000,
@@ -144,7 +144,9 @@ def test_hanging(change: dict[str, int], expected: Cause) -> None:
         ({"due_at": 1_000_000 - OVERDUE_MS - 1}, replace(SWEPT, running_of_agent=1), Cause.CAP),
         ({"due_at": None}, UNSWEPT, Cause.DUE),
         ({"last_seq": 1}, SWEPT, Cause.NOTHING_PENDING),
-        ({"last_seq": 1, "awaiting": "q"}, SWEPT, Cause.AWAITING),
+        ({"awaiting": "q", "awaiting_rule": "hold", "due_at": None}, UNSWEPT, Cause.AWAITING),
+        ({"awaiting": "q", "awaiting_rule": "run"}, SWEPT, Cause.DUE),
+        ({"last_seq": 1, "awaiting": "q", "awaiting_rule": "run"}, SWEPT, Cause.AWAITING),
     ],
 )
 def test_waiting(change: dict[str, int], around: Surroundings, expected: Cause) -> None:

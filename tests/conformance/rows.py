@@ -74,6 +74,11 @@ def pass_lease(database: Database) -> None:
     execute(database, "UPDATE chatlock_threads SET expires_at = 1 WHERE status = 'running'")
 
 
+def open_question(database: Database) -> None:
+    """Every thread has the open question q1."""
+    execute(database, "UPDATE chatlock_threads SET awaiting = 'q1', awaiting_rule = 'run'")
+
+
 def expire_all(database: Database) -> None:
     """Every message has waited for longer than it may."""
     execute(database, "UPDATE chatlock_messages SET expire_ms = 1, received_at = 1")

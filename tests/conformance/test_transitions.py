@@ -17,7 +17,7 @@ from chatlock.ops import fence, fetch, operate, unanswered
 from chatlock.ops.audit import Act
 from chatlock.ops.base import Claim, run
 from chatlock.ops.claim import Request, claim_for
-from chatlock.ops.finish import Finish, finish
+from chatlock.ops.finish import Finish, Question, finish
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.hot import hot_finish
 from chatlock.ops.submit import RECREATE, Submission, submit
@@ -105,6 +105,9 @@ class Subject:
                 return self.do(lambda c: fence.keep_session(c, claim, "provider", "s1"))
             case Event.FINISH:
                 return self.do(lambda c: finish(c, Finish(claim, claim.from_seq + 1, 1, '"reply"')))
+            case Event.SUSPEND:
+                asked = Question("q1", "hold")
+                return self.do(lambda c: finish(c, Finish(claim, claim.from_seq + 1, 1, '"ask"', question=asked)))
             case Event.HAND_OFF:
                 return self.do(lambda c: finish(c, Finish(claim, claim.from_seq + 1, 1, '"reply"'), request()))
             case Event.FAIL:
@@ -121,6 +124,9 @@ class Subject:
                 )
             case Event.CANCEL:
                 return self.do(lambda c: operate.cancel(c, KEY, "m2", 60_000))
+            case Event.ANSWER:
+                answer = replace(submission("q1"), if_awaiting="q1")
+                return self.do(lambda c: submit(c, answer, None, limits))
             case Event.PARK:
                 return self.do(lambda c: operate.park(c, KEY, token, ACT))
             case Event.RESUME:
@@ -145,6 +151,8 @@ def test_legal_event_takes_the_thread_to_its_target(subject: Subject, edge: Tran
     subject.bring(edge.source)
     if (edge.event, edge.target) == (Event.CLAIM, Status.IDLE):
         rows.expire_all(subject.database)
+    if edge.event is Event.ANSWER:
+        rows.open_question(subject.database)
     before = rows.dump(subject.database)
     charged = edge.target is Status.PARKED and edge.event is not Event.PARK
     if charged and edge.event is Event.FREE:
@@ -166,7 +174,8 @@ def test_illegal_event_changes_no_row(subject: Subject, case: tuple[Status, Even
 
 
 OF_A_CLAIM = [
-    Event.FETCH, Event.HEARTBEAT, Event.FENCE, Event.SESSION, Event.FINISH, Event.HAND_OFF, Event.FAIL,
+    Event.FETCH, Event.HEARTBEAT, Event.FENCE, Event.SESSION, Event.FINISH, Event.SUSPEND, Event.HAND_OFF,
+    Event.FAIL,
 ]  # fmt: skip
 STALE = [(event, "token") for event in [*OF_A_CLAIM, Event.RELEASE, Event.RECLAIM, Event.FREE, Event.PARK]]
 STALE += [(event, "incarnation") for event in OF_A_CLAIM]

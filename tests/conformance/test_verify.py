@@ -20,7 +20,9 @@ FAR = 9_000_000_000_000
 
 # name -> the statements that break it alone, or with the checks named after them
 CORRUPTIONS: dict[str, list[str]] = {
-    "S.one_running_turn": [f"UPDATE chatlock_turns SET state = 'released', ended_at = started_at WHERE {RUNNING}"],
+    "S.one_running_turn": [
+        f"UPDATE chatlock_turns SET state = 'released', ended_at = started_at WHERE {RUNNING} AND ended_at IS NULL"
+    ],
     "S.turn_without_claim": [
         f"UPDATE chatlock_threads SET status = 'idle', {NO_CLAIM} WHERE {RUNNING}",
         "INSERT INTO chatlock_due(tenant, thread_id, due_at) VALUES ('t', 'running', 1)",
@@ -47,6 +49,8 @@ CORRUPTIONS: dict[str, list[str]] = {
     ],
     "H.holes": [f"UPDATE chatlock_threads SET holes = 1 WHERE {PENDING}"],
     "D.due": [f"UPDATE chatlock_due SET due_at = {FAR} WHERE {PENDING}"],
+    "A.held": [f"UPDATE chatlock_threads SET awaiting_rule = 'hold' WHERE {RUNNING}"],
+    "A.asked": ["UPDATE chatlock_turns SET question = NULL WHERE thread_id = 'asking'"],
 }
 MORE: list[tuple[str, str]] = [
     ("D.due", f"DELETE FROM chatlock_due WHERE {PENDING}"),
@@ -55,11 +59,19 @@ MORE: list[tuple[str, str]] = [
     ("R.answered", f"UPDATE chatlock_messages SET turn_token = 99 WHERE {ANSWERED} AND seq = 2"),
     ("H.holes", "UPDATE chatlock_threads SET holes = 0 WHERE thread_id = 'holes'"),
     ("S.one_running_turn", f"UPDATE chatlock_threads SET token = token + 1 WHERE {RUNNING}"),
+    ("D.due", "UPDATE chatlock_threads SET awaiting_rule = 'run' WHERE thread_id = 'asking'"),
+    (
+        "A.asked",
+        "UPDATE chatlock_messages SET message_id = (SELECT awaiting FROM chatlock_threads WHERE thread_id = 'asking')"
+        " WHERE thread_id = 'asking' AND seq = 2",
+    ),
 ]
 
 
 def fill(chat: Any) -> None:
-    """Threads in every state: answered in two turns, running, pending, dead, with holes, parked, deleted, recreated."""
+    """Threads in every state: answered in two turns, running, pending, dead, with holes, parked, deleted, recreated,
+    and held by a question.
+    """
     chat.submit("answered", 1, wait_ms=0)
     chat.begin("answered", 2).finish("ok")
     chat.begin("answered", 3).finish("ok")
@@ -78,6 +90,9 @@ def fill(chat: Any) -> None:
     chat.begin("again", 1).finish("ok")
     chat.delete("again")
     chat.begin("again", 1, recreate=True).finish("ok")
+    chat.begin("asking", 1).suspend("go on?")
+    chat.submit("asking", 2, wait_ms=0)
+    chat.begin("running", 0).suspend("go on?", awaiting="run")
     chat.held = chat.begin("running", 1)
 
 
@@ -137,8 +152,8 @@ def test_breach_names_its_thread_and_says_what_is_wrong(corrupted: Any, database
 
 def test_verify_counts_messages_and_turns(corrupted: Any) -> None:
     verified = corrupted.verify()
-    assert verified.messages == {"answered": 7, "pending": 6, "dead": 1, "cancelled": 1}
-    assert verified.turns == {"done": 6, "gave_up": 1, "running": 1}
+    assert verified.messages == {"answered": 9, "pending": 7, "dead": 1, "cancelled": 1}
+    assert verified.turns == {"done": 8, "gave_up": 1, "running": 1}
     assert corrupted.verify(tenant="other").messages == {}
 
 

@@ -66,6 +66,7 @@ OF_LIFE = Wrong("incarnation = ", lambda t: {"incarnation": t.incarnation + 1})
 OF_CLAIM = (OF_LIFE, Wrong("token = ", lambda t: {"token": t.token - 1}))
 OF_THE_RUNNING = (*OF_CLAIM, Wrong("status = ", scene="pending"))
 OF_ITS_TURN = (*OF_CLAIM, Wrong("state = ", lambda t: {"token": t.lost}))
+ASKED = {"question": "q", "rule": "hold"}
 
 GUARDED = [
     Guarded(
@@ -100,11 +101,13 @@ GUARDED = [
             Wrong("disposition = ", lambda t: {"from_seq": 0, "upto": t.done_seq}),
         ),
     ),
-    Guarded("finish.thread", "more", lambda t: claim_of(t) | {"done": t.fetched_seq, "new_holes": 0}, OF_THE_RUNNING),
+    Guarded(
+        "finish.thread", "more", lambda t: claim_of(t) | {"done": t.fetched_seq, "new_holes": 0} | ASKED, OF_THE_RUNNING
+    ),
     Guarded(
         "finish.turn",
         "more",
-        lambda t: claim_of(t) | {"from_seq": t.done_seq, "upto": t.fetched_seq, "reply": "1"},
+        lambda t: claim_of(t) | {"from_seq": t.done_seq, "upto": t.fetched_seq, "reply": "1"} | ASKED,
         OF_ITS_TURN,
     ),
     Guarded(
@@ -174,6 +177,13 @@ GUARDED = [
         "pending",
         lambda t: {"incarnation": t.incarnation, "seq": t.last_seq + 1, "agent": "default"},
         (OF_LIFE, Wrong("last_seq = ", lambda t: {"seq": t.last_seq + 2})),
+    ),
+    Guarded(
+        "thread.close_question",
+        "pending",
+        lambda t: {"question": "q"},
+        (Wrong("awaiting = ", lambda t: {"question": "q0"}),),
+        first="UPDATE chatlock_threads SET awaiting = 'q'",
     ),
     Guarded(
         "resolve.cancel",
@@ -403,7 +413,7 @@ S1 = [
     Fragment("AND l.stalls=0", "", in_idle("stalls", 1), STORED, CLAIMED),
     Fragment("AND l.not_before<=i.received_at", "", in_idle("not_before", FAR_OFF), STORED, CLAIMED),
     Fragment("AND l.quiet_until<=i.received_at", "", in_idle("quiet_until", FAR_OFF), STORED, CLAIMED),
-    Fragment("AND l.awaiting IS NULL", "", in_idle("awaiting", "'question'"), STORED, CLAIMED),
+    Fragment("AND l.awaiting IS NULL", "", in_idle("awaiting", "'question'"), NOTHING, CLAIMED),
 ]
 CANCELLED_MEANWHILE = Wrong("", first="UPDATE chatlock_messages SET disposition = 'cancelled'")
 ENDED_MEANWHILE = Wrong("", first="UPDATE chatlock_turns SET state = 'reclaimed', ended_at = 1")
