@@ -11,6 +11,7 @@ from chatlock.flows import Flows
 from chatlock.inputs import Key, check_text, checked_id, checked_ms, digest
 from chatlock.ops import operate, purge, unanswered, verify
 from chatlock.ops.audit import Act, Receipt
+from chatlock.ops.purge import Page
 from chatlock.ops.submit import Submission
 from chatlock.ops.verify import Verified
 from chatlock.protocol import Outcome
@@ -114,8 +115,21 @@ class Admin:
             for key in batch.keys:
                 changed += await self._purge_thread(key, age)
             if batch.until is None:
-                return changed
+                return changed + await self._purge_left_behind(age)
             await self._mark_purged(batch.until)
+
+    async def _purge_left_behind(self, age: int) -> int:
+        changed, after = 0, None
+        while True:
+            page = await self._next_page(after, age)
+            for key in page.keys:
+                changed += await self._purge_thread(key, age)
+            if page.last is None:
+                return changed
+            after = page.last
+
+    async def _next_page(self, after: Key | None, age: int) -> Page:
+        return await self.store.read("purge.page", lambda c: purge.next_page(c, after, age, PURGE_BATCH))
 
     async def _purge_thread(self, key: Key, age: int) -> int:
         return await self.store.transaction("purge", lambda c: purge.purge_thread(c, key, age))

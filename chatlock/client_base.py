@@ -20,7 +20,7 @@ from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
 from chatlock.hooks import By, Subscriber
-from chatlock.inputs import Key, checked_id, checked_ms, key_hash, new_id, payload_json
+from chatlock.inputs import Key, checked_id, checked_limits, checked_ms, key_hash, new_id, payload_json
 from chatlock.intake import Choice, Intake, Named
 from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
@@ -110,7 +110,7 @@ class Client:
             raise InvalidInput("bad_pooler", 'pooler must be None or "transaction"')
         if pool_size < 1 or turns_max < 1:
             raise InvalidInput("bad_size", "pool_size and turns_max must be at least 1")
-        limits = options.get("limits") or Limits()
+        limits = checked_limits(options.get("limits", Limits()))
         intake = Intake(options.get("policy"), options.get("pending_max"), options.get("overflow"))
         config = Config(options.get("tenant"), intake, limits, options.get("heartbeat", True), options.get("wake"))
         self._executor = Executor(source, pool_size=pool_size, pooler=pooler)

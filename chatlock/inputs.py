@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatlock.errors import InvalidInput, MissingTenant
+from chatlock.protocol import Limits
 
 ID_BYTES_MAX = 200
 PAYLOAD_BYTES_MAX = 256 * 1024
 REPLY_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 64
 INTEGER_MAX = 2**53
+MAY_BE_ZERO = frozenset({"backoff_ms", "backoff_max_ms", "hand_offs_max", "mid_fetches_max", "window_runs_min"})
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,25 @@ def checked_ms(value: object, name: str, *, least: int = 0) -> int:
     if not least <= value <= INTEGER_MAX:
         raise InvalidInput(f"bad_{name}", f"{name} must be between {least} and 2**53")
     return value
+
+
+def checked_limits(limits: object) -> Limits:
+    """`limits` if a client can work under them: whole numbers, in their order, and a beat before a lease is over."""
+    if not isinstance(limits, Limits):
+        raise InvalidInput("bad_limits", f"limits must be chatlock.Limits, not {type(limits).__name__}")
+    for name, value in vars(limits).items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidInput("bad_limits", f"{name} must be int, not {type(value).__name__}")
+        least = 0 if name in MAY_BE_ZERO else 1
+        if not least <= value <= INTEGER_MAX:
+            raise InvalidInput("bad_limits", f"{name} must be between {least} and 2**53, not {value}")
+    if limits.beat_ms >= limits.lease_ms:
+        raise InvalidInput(
+            "bad_limits", "beat_ms must be below lease_ms, else no beat comes in time to extend the lease"
+        )
+    if limits.backoff_ms > limits.backoff_max_ms or limits.window_floor_ms > limits.window_cap_ms:
+        raise InvalidInput("bad_limits", "backoff_ms and window_floor_ms must not be above their maxima")
+    return limits
 
 
 def check_text(text: str, what: str) -> None:

@@ -19,6 +19,12 @@ S = TypeVar("S")
 
 CATALOG: dict[str, Any] = {}
 
+SILENT = "silent"
+WINDOW = "window"
+"""Why a turn was reclaimed: it fell silent, or it beat on past its window.  A turn that fell silent and went on is
+noted as SILENT too: how long it took is no evidence of how long a healthy one takes.
+"""
+
 
 def named(name: str, statement: S) -> S:
     """Registers a statement under its name: in logs, traces, docs/sql and pause points."""
@@ -65,6 +71,7 @@ class ThreadRow:
     owner: str | None
     claimed_at: int | None
     expires_at: int | None
+    window_ends_at: int | None
     beat: int
     last_seq: int
     fetched_seq: int
@@ -88,6 +95,16 @@ class ThreadRow:
     def held(self) -> bool:
         """Whether an open question keeps turns from beginning."""
         return held(self.awaiting, self.awaiting_rule)
+
+    @property
+    def stale(self) -> bool:
+        """Whether a running turn's lease or window has passed."""
+        return self.expires_at is not None and self.expires_at < self.now
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is stale because it fell silent, and not because it beat on until its window passed."""
+        return self.stale and (self.window_ends_at or 0) > (self.expires_at or 0)
 
     def starts_at(self, backoff_max_ms: int) -> int:
         """When the thread may start, if idle."""

@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
 from chatlock.ops.base import (
+    SILENT,
     Claim,
     ThreadRow,
     b,
@@ -114,6 +115,7 @@ END_DONE = named(
         to_seq=b("upto"),
         reply=b("reply"),
         question=b("question"),
+        error=case((b("silent") == 1, SILENT), else_=turns.c.error),
         ended_at=wall_ms(),
     )
     .returning(turns.c.token),
@@ -170,7 +172,9 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
         question_id, rule = what.question.question_id, what.question.rule
     mine = {"incarnation": claim.incarnation, "token": claim.token}
     ended = run(conn, ALL_DONE, claim.key, **mine, done=done, new_holes=holes, question=question_id, rule=rule).all()
-    closed = run(conn, END_DONE, claim.key, **bound, reply=what.reply, question=question_id).all()
+    closed = run(
+        conn, END_DONE, claim.key, **bound, reply=what.reply, question=question_id, silent=int(row.silent)
+    ).all()
     if (len(ended), len(closed)) != (1, 1):
         raise AssertionError("the locked thread changed under its lock")
     if what.effect is not None:

@@ -7,12 +7,13 @@ process from beating.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import least, stable_ms, wall_ms
-from chatlock.ops.base import Claim, b, named, of_incarnation, of_thread, run
+from chatlock.ops.base import SILENT, Claim, b, named, of_incarnation, of_thread, run
 from chatlock.protocol import TurnState
 from chatlock.schema import threads, turns
 
@@ -28,22 +29,40 @@ _locked = (
     .with_for_update(key_share=True, skip_locked=True)
     .cte("locked")
 )
-BEAT = named(
-    "heartbeat.beat",
-    update(threads)
-    .where(
-        of_thread(threads),
-        threads.c.tenant == _locked.c.tenant,
-        threads.c.thread_id == _locked.c.thread_id,
-        threads.c.token == _locked.c.token,
-        wall_ms() < threads.c.window_ends_at,
+
+
+def _beat(*also: Any) -> Any:
+    return (
+        update(threads)
+        .where(
+            of_thread(threads),
+            threads.c.tenant == _locked.c.tenant,
+            threads.c.thread_id == _locked.c.thread_id,
+            threads.c.token == _locked.c.token,
+            wall_ms() < threads.c.window_ends_at,
+            *also,
+        )
+        .values(beat=threads.c.beat + 1, expires_at=least(wall_ms() + threads.c.lease_ms, threads.c.window_ends_at))
+        .returning(threads.c.beat)
     )
-    .values(beat=threads.c.beat + 1, expires_at=least(wall_ms() + threads.c.lease_ms, threads.c.window_ends_at))
-    .returning(threads.c.beat),
+
+
+BEAT = named("heartbeat.beat", _beat(wall_ms() <= threads.c.expires_at))
+BEAT_LATE = named("heartbeat.beat_late", _beat())
+NOTE_SILENCE = named(
+    "heartbeat.note_silence",
+    update(turns)
+    .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
+    .values(error=SILENT)
+    .returning(turns.c.token),
 )
 WHY_NOT = named(
     "heartbeat.why_not",
-    select(turns.c.state, (threads.c.window_ends_at > stable_ms()).label("within_window"))
+    select(
+        turns.c.state,
+        (threads.c.window_ends_at > stable_ms()).label("within_window"),
+        (threads.c.expires_at < stable_ms()).label("silent"),
+    )
     .select_from(turns)
     .outerjoin(
         threads,
@@ -66,7 +85,7 @@ class Beat(StrEnum):
 
 
 def heartbeat(conn: Connection, claim: Claim) -> Beat:
-    """Extends the lease.
+    """Extends the lease; a turn whose lease had passed is noted as one that fell silent first.
 
     Guard: incarnation, token, running, now < window_ends_at.  Else its turn, read by the token, says whether it is
     done, only locked, or lost.
@@ -79,4 +98,12 @@ def heartbeat(conn: Connection, claim: Claim) -> Beat:
         return Beat.LOST
     if row.state == TurnState.DONE:
         return Beat.DONE
-    return Beat.BUSY if row.state == TurnState.RUNNING and row.within_window else Beat.LOST
+    if row.state != TurnState.RUNNING or not row.within_window:
+        return Beat.LOST
+    if (
+        row.silent
+        and run(conn, NOTE_SILENCE, claim.key, **bound).all()
+        and run(conn, BEAT_LATE, claim.key, **bound).all()
+    ):
+        return Beat.EXTENDED
+    return Beat.BUSY

@@ -14,7 +14,7 @@ from typing import Any
 
 from chatlock.dialects import CLOCK_SQLITE, WALL_PG
 from chatlock.inputs import from_json
-from chatlock.ops.base import Claim, Message, named
+from chatlock.ops.base import SILENT, Claim, Message, named
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished
 from chatlock.ops.submit import Submission, Submitted, submission_values
@@ -82,7 +82,7 @@ SELECT l.incarnation, l.status, g.seq, COALESCE(g.go, false), u.token, l.done_se
 # all back
 S2_POSTGRESQL = f"""
 WITH l AS MATERIALIZED (
-  SELECT last_seq, done_seq, priority, quiet_until FROM chatlock_threads
+  SELECT last_seq, done_seq, priority, quiet_until, expires_at, window_ends_at FROM chatlock_threads
    WHERE tenant=%(tenant)s AND thread_id=%(thread)s AND incarnation=%(incarnation)s AND token=%(token)s AND status='running'
      AND done_seq=%(from_seq)s AND done_seq<%(upto)s AND %(upto)s<=fetched_seq AND holes=0
      AND current_setting('transaction_isolation')='read committed'
@@ -92,7 +92,8 @@ m AS (
    WHERE x.tenant=%(tenant)s AND x.thread_id=%(thread)s AND x.incarnation=%(incarnation)s AND x.seq>l.done_seq AND x.seq<=%(upto)s
      AND x.disposition='pending' RETURNING x.seq),
 r AS (
-  UPDATE chatlock_turns x SET state='done', from_seq=l.done_seq, to_seq=%(upto)s, reply=%(reply)s, ended_at={WALL_PG} FROM l
+  UPDATE chatlock_turns x SET state='done', from_seq=l.done_seq, to_seq=%(upto)s, reply=%(reply)s, ended_at={WALL_PG},
+         error=CASE WHEN l.expires_at<{WALL_PG} AND l.expires_at<l.window_ends_at THEN '{SILENT}' ELSE x.error END FROM l
    WHERE x.tenant=%(tenant)s AND x.thread_id=%(thread)s AND x.incarnation=%(incarnation)s AND x.token=%(token)s
      AND x.state='running' RETURNING x.ended_at),
 u AS (
@@ -130,15 +131,15 @@ ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=e
 S1_SQLITE = (_READ, _STORE, _CLAIM, _START, _ADVANCE, _DUE)
 
 _HELD = f"""
-SELECT last_seq, priority, quiet_until, {CLOCK_SQLITE} FROM chatlock_threads
- WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND token=:token AND status='running'
+SELECT last_seq, priority, quiet_until, {CLOCK_SQLITE}, expires_at<{CLOCK_SQLITE} AND expires_at<window_ends_at
+  FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND token=:token AND status='running'
    AND done_seq=:from_seq AND done_seq<:upto AND :upto<=fetched_seq AND holes=0"""
 _ANSWER = """
 UPDATE chatlock_messages SET disposition='answered', turn_token=:token
  WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND seq>:from_seq AND seq<=:upto AND disposition='pending'
 RETURNING seq"""
-_END = """
-UPDATE chatlock_turns SET state='done', to_seq=:upto, reply=:reply, ended_at=:now
+_END = f"""
+UPDATE chatlock_turns SET state='done', to_seq=:upto, reply=:reply, ended_at=:now, error=CASE WHEN :silent THEN '{SILENT}' ELSE error END
  WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND token=:token AND state='running' RETURNING token"""
 _IDLE = """
 UPDATE chatlock_threads SET status='idle', done_seq=:upto, attempts=0, stalls=0, not_before=0, cancel_token=NULL, claim_id=NULL,
@@ -283,8 +284,8 @@ def _s2_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> Finished | Non
     row = cursor.execute(_HELD, values).fetchone()
     if row is None:
         return None
-    last, priority, quiet, now = row
-    values["now"] = now
+    last, priority, quiet, now, silent = row
+    values |= {"now": now, "silent": silent}
     answered = cursor.execute(_ANSWER, values).fetchall()
     ended = cursor.execute(_END, values).fetchall()
     if (len(answered), len(ended)) != (values["held"], 1):

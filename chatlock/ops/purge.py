@@ -1,5 +1,9 @@
 """purge: forget payloads, replies and unanswered turns past the retention horizon, never the ids of a live
 incarnation.
+
+Old ends of turns lead to most of it, and are looked at once.  What no turn's end leads to (messages that were resolved
+without a turn, replies that were sent late, what was left of a thread when it was deleted) a walk over the threads
+finds.
 """
 
 from __future__ import annotations
@@ -7,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, delete, or_, select, update
+from sqlalchemy import and_, delete, or_, select, tuple_, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import per_dialect, stable_ms
 from chatlock.inputs import Key
 from chatlock.ops.base import b, lock, named, of_incarnation, of_thread, run
 from chatlock.protocol import Status
-from chatlock.schema import messages, meta, turns
+from chatlock.schema import intents, messages, meta, threads, turns
 
 _dead_incarnation = or_(turns.c.incarnation < b("live"), b("deleted") == 1)
 
@@ -45,8 +49,13 @@ FORGET_PAYLOADS = named(
 FORGET_REPLIES = named(
     "purge.replies",
     update(turns)
-    .where(of_incarnation(turns), turns.c.state == "done", turns.c.ended_at < b("horizon"), turns.c.reply.is_not(None))
-    .values(reply=None),
+    .where(
+        of_incarnation(turns),
+        turns.c.state.in_(["done", "gave_up"]),
+        turns.c.ended_at < b("horizon"),
+        or_(turns.c.reply.is_not(None), turns.c.mark.is_not(None)),
+    )
+    .values(reply=None, mark=None),
 )
 DROP_TURNS = named(
     "purge.turns",
@@ -62,6 +71,50 @@ DROP_MESSAGES = named(
         and_(of_thread(messages), messages.c.received_at < b("horizon")),
         or_(messages.c.incarnation < b("live"), b("deleted") == 1),
     ),
+)
+FORGET_EFFECTS = named(
+    "purge.effects",
+    update(intents)
+    .where(of_thread(intents), intents.c.ended_at < b("horizon"), intents.c.payload.is_not(None))
+    .values(payload=None),
+)
+PAGE = named(
+    "purge.page",
+    select(threads.c.tenant, threads.c.thread_id, stable_ms().label("now"))
+    .where(tuple_(threads.c.tenant, threads.c.thread_id) > tuple_(b("tenant"), b("thread")))
+    .order_by(threads.c.tenant, threads.c.thread_id)
+    .limit(b("limit")),
+)
+
+
+def _of_page(table: Any) -> Any:
+    key = tuple_(table.c.tenant, table.c.thread_id)
+    return and_(key > tuple_(b("tenant"), b("thread")), key <= tuple_(b("last_tenant"), b("last_thread")))
+
+
+LEFT_MESSAGES = named(
+    "purge.left_messages",
+    select(messages.c.tenant, messages.c.thread_id)
+    .distinct()
+    .join(threads, and_(threads.c.tenant == messages.c.tenant, threads.c.thread_id == messages.c.thread_id))
+    .where(
+        _of_page(messages),
+        messages.c.received_at < b("horizon"),
+        or_(
+            and_(
+                messages.c.payload.is_not(None),
+                messages.c.disposition.in_(["superseded", "cancelled", "expired", "deleted"]),
+            ),
+            messages.c.incarnation < threads.c.incarnation,
+            threads.c.status == "deleted",
+        ),
+    ),
+)
+LEFT_EFFECTS = named(
+    "purge.left_effects",
+    select(intents.c.tenant, intents.c.thread_id)
+    .distinct()
+    .where(_of_page(intents), intents.c.ended_at < b("horizon"), intents.c.payload.is_not(None)),
 )
 
 
@@ -89,6 +142,25 @@ def next_batch(conn: Connection, age_ms: int, limit: int) -> Batch:
     return Batch(tuple(keys), int(rows[-1].ended_at) + 1 if rows else None)
 
 
+@dataclass(frozen=True)
+class Page:
+    """Threads that hold something past the horizon to which no turn's end leads, and how far the walk has come."""
+
+    keys: tuple[Key, ...]
+    last: Key | None
+
+
+def next_page(conn: Connection, after: Key | None, age_ms: int, limit: int) -> Page:
+    """Looks through the next `limit` threads behind `after` (None: from the first one), in order of their keys."""
+    seen = run(conn, PAGE, after or Key("", ""), limit=limit).all()
+    if not seen:
+        return Page((), None)
+    last = Key(seen[-1].tenant, seen[-1].thread_id)
+    bound = {"horizon": seen[-1].now - age_ms, "last_tenant": last.tenant, "last_thread": last.thread}
+    left = [run(conn, statement, after or Key("", ""), **bound).all() for statement in (LEFT_MESSAGES, LEFT_EFFECTS)]
+    return Page(tuple({Key(row.tenant, row.thread_id) for rows in left for row in rows}), last)
+
+
 def purge_thread(conn: Connection, key: Key, age_ms: int) -> int:
     """Forgets what is older than age_ms in one thread; returns the number of rows changed.  Safe to repeat."""
     row = lock(conn, key)
@@ -98,6 +170,7 @@ def purge_thread(conn: Connection, key: Key, age_ms: int) -> int:
     whole = {"horizon": row.now - age_ms, "live": row.incarnation, "deleted": int(row.status == Status.DELETED)}
     changed = run(conn, FORGET_PAYLOADS, key, **bound, done=row.done_seq).rowcount
     changed += run(conn, FORGET_REPLIES, key, **bound).rowcount
+    changed += run(conn, FORGET_EFFECTS, key, horizon=row.now - age_ms).rowcount
     changed += run(conn, DROP_TURNS, key, **whole).rowcount
     return int(changed + run(conn, DROP_MESSAGES, key, **whole).rowcount)
 

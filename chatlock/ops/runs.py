@@ -28,7 +28,7 @@ RECORDED = named(
     select(turns.c.agent, turns.c.started_at, _end)
     .where(
         turns.c.ended_at >= stable_ms() - b("since"),
-        or_(turns.c.state == "done", _late),
+        or_(and_(turns.c.state == "done", turns.c.error.is_(None)), _late),
         or_(_agent.is_(None), turns.c.agent == _agent),
         _end >= turns.c.started_at,
     )

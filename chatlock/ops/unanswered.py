@@ -11,6 +11,8 @@ from chatlock.dialects import stable_ms, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import (
+    SILENT,
+    WINDOW,
     Claim,
     ThreadRow,
     b,
@@ -27,10 +29,6 @@ from chatlock.ops.due import put_due
 from chatlock.ops.finish import NO_CLAIM
 from chatlock.protocol import UNCHARGED, Charge, Limits, Status, TurnState, charge, received
 from chatlock.schema import messages, threads, turns
-
-SILENT = "silent"
-WINDOW = "window"
-"""Why a turn was reclaimed: it fell silent, or it beat on past its window."""
 
 KILL_HEAD = named(
     "unanswered.head_dead",
@@ -89,7 +87,7 @@ RUNNING = named(
 )
 STALE = named(
     "reclaim.lock_stale",
-    select((threads.c.window_ends_at <= threads.c.expires_at).label("at_window"))
+    select(threads.c.token)
     .where(
         of_thread(threads),
         threads.c.status == "running",
@@ -207,14 +205,13 @@ def reclaim(conn: Connection, seen: Observed, limits: Limits, jitter: float) -> 
 
     Guard: running, expires_at passed, token and beat as observed, judged by the statement that locks the row.
     """
-    stale = run(conn, STALE, seen.key, token=seen.token, beat=seen.beat).one_or_none()
-    row = lock(conn, seen.key) if stale is not None else None
-    if stale is None or row is None:
-        return None
-    return _end_stale(conn, seen.key, row, limits, jitter, WINDOW if stale.at_window else SILENT)
+    stale = run(conn, STALE, seen.key, token=seen.token, beat=seen.beat).all()
+    row = lock(conn, seen.key) if stale else None
+    return None if row is None else _end_stale(conn, seen.key, row, limits, jitter)
 
 
-def _end_stale(conn: Connection, key: Key, row: ThreadRow, limits: Limits, jitter: float, why: str) -> Ended:
+def _end_stale(conn: Connection, key: Key, row: ThreadRow, limits: Limits, jitter: float) -> Ended:
+    why = SILENT if row.silent else WINDOW
     had = received(
         fetched_seq=row.fetched_seq, done_seq=row.done_seq, beat=row.beat, attempts=row.attempts, stalls=row.stalls
     )
@@ -233,12 +230,11 @@ def free(conn: Connection, key: Key, token: int, act: Act, *, force: bool, limit
         return Receipt(False, "not_running", row.status if row is not None else Status.ABSENT)
     if row.token != token:
         return Receipt(False, "other_turn", row.status)
-    stale = row.expires_at is not None and row.expires_at < row.now
-    if not stale and not force:
+    if not row.stale and not force:
         return Receipt(False, "alive", row.status)
     if force:
         ended = end_unanswered(conn, key, row, state=TurnState.RELEASED, charged=uncharged(row), bump=1, error="freed")
     else:
-        ended = _end_stale(conn, key, row, limits, jitter, SILENT)
+        ended = _end_stale(conn, key, row, limits, jitter)
     write_audit(conn, key, row, act)
     return Receipt(True, "freed", Status.PARKED if ended.charge.parked else Status.IDLE)

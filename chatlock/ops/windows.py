@@ -32,7 +32,10 @@ OBSERVED = named(
     select(turns.c.agent, func.max(_run_ms), func.sum(_run_ms), func.count())
     .where(
         or_(
-            (turns.c.state == "done") & (turns.c.ended_at > b("since")) & (turns.c.ended_at <= b("until")),
+            (turns.c.state == "done")
+            & turns.c.error.is_(None)
+            & (turns.c.ended_at > b("since"))
+            & (turns.c.ended_at <= b("until")),
             (turns.c.state == "reclaimed")
             & (turns.c.error == "window")
             & (turns.c.late_ended_at > b("since"))

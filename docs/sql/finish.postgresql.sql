@@ -21,7 +21,7 @@ RETURNING chatlock_threads.last_seq;
 
 -- finish.turn
 UPDATE chatlock_turns
-SET from_seq=:b_from_seq::BIGINT, to_seq=:b_upto::BIGINT, state='done', reply=:b_reply::VARCHAR, ended_at=(extract(epoch FROM clock_timestamp())*1000)::bigint, question=:b_question::VARCHAR
+SET from_seq=:b_from_seq::BIGINT, to_seq=:b_upto::BIGINT, state='done', reply=:b_reply::VARCHAR, error=CASE WHEN (:b_silent = 1) THEN 'silent' ELSE chatlock_turns.error END, ended_at=(extract(epoch FROM clock_timestamp())*1000)::bigint, question=:b_question::VARCHAR
 WHERE chatlock_turns.tenant = :b_tenant::VARCHAR
 AND chatlock_turns.thread_id = :b_thread::VARCHAR
 AND chatlock_turns.incarnation = :b_incarnation::BIGINT

@@ -21,7 +21,7 @@ RETURNING last_seq;
 
 -- finish.turn
 UPDATE chatlock_turns
-SET from_seq=:b_from_seq, to_seq=:b_upto, state='done', reply=:b_reply, ended_at=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER), question=:b_question
+SET from_seq=:b_from_seq, to_seq=:b_upto, state='done', reply=:b_reply, error=CASE WHEN (:b_silent = 1) THEN 'silent' ELSE chatlock_turns.error END, ended_at=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER), question=:b_question
 WHERE chatlock_turns.tenant = :b_tenant
 AND chatlock_turns.thread_id = :b_thread
 AND chatlock_turns.incarnation = :b_incarnation

@@ -1,6 +1,6 @@
 -- hot.finish
 WITH l AS MATERIALIZED (
-  SELECT last_seq, done_seq, priority, quiet_until FROM chatlock_threads
+  SELECT last_seq, done_seq, priority, quiet_until, expires_at, window_ends_at FROM chatlock_threads
    WHERE tenant=%(tenant)s AND thread_id=%(thread)s AND incarnation=%(incarnation)s AND token=%(token)s AND status='running'
      AND done_seq=%(from_seq)s AND done_seq<%(upto)s AND %(upto)s<=fetched_seq AND holes=0
      AND current_setting('transaction_isolation')='read committed'
@@ -10,7 +10,8 @@ m AS (
    WHERE x.tenant=%(tenant)s AND x.thread_id=%(thread)s AND x.incarnation=%(incarnation)s AND x.seq>l.done_seq AND x.seq<=%(upto)s
      AND x.disposition='pending' RETURNING x.seq),
 r AS (
-  UPDATE chatlock_turns x SET state='done', from_seq=l.done_seq, to_seq=%(upto)s, reply=%(reply)s, ended_at=(extract(epoch FROM clock_timestamp())*1000)::bigint FROM l
+  UPDATE chatlock_turns x SET state='done', from_seq=l.done_seq, to_seq=%(upto)s, reply=%(reply)s, ended_at=(extract(epoch FROM clock_timestamp())*1000)::bigint,
+         error=CASE WHEN l.expires_at<(extract(epoch FROM clock_timestamp())*1000)::bigint AND l.expires_at<l.window_ends_at THEN 'silent' ELSE x.error END FROM l
    WHERE x.tenant=%(tenant)s AND x.thread_id=%(thread)s AND x.incarnation=%(incarnation)s AND x.token=%(token)s
      AND x.state='running' RETURNING x.ended_at),
 u AS (

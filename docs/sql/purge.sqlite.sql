@@ -1,3 +1,29 @@
+-- purge.effects
+UPDATE chatlock_intents
+SET payload=NULL
+WHERE chatlock_intents.tenant = :b_tenant
+AND chatlock_intents.thread_id = :b_thread
+AND chatlock_intents.ended_at < :b_horizon
+AND chatlock_intents.payload IS NOT NULL;
+
+-- purge.left_effects
+SELECT DISTINCT chatlock_intents.tenant, chatlock_intents.thread_id
+FROM chatlock_intents
+WHERE (chatlock_intents.tenant, chatlock_intents.thread_id) > (:b_tenant, :b_thread)
+AND (chatlock_intents.tenant, chatlock_intents.thread_id) <= (:b_last_tenant, :b_last_thread)
+AND chatlock_intents.ended_at < :b_horizon
+AND chatlock_intents.payload IS NOT NULL;
+
+-- purge.left_messages
+SELECT DISTINCT chatlock_messages.tenant, chatlock_messages.thread_id
+FROM chatlock_messages JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_messages.tenant
+AND chatlock_threads.thread_id = chatlock_messages.thread_id
+WHERE (chatlock_messages.tenant, chatlock_messages.thread_id) > (:b_tenant, :b_thread)
+AND (chatlock_messages.tenant, chatlock_messages.thread_id) <= (:b_last_tenant, :b_last_thread)
+AND chatlock_messages.received_at < :b_horizon
+AND (chatlock_messages.payload IS NOT NULL
+AND chatlock_messages.disposition IN ('superseded', 'cancelled', 'expired', 'deleted') OR chatlock_messages.incarnation < chatlock_threads.incarnation OR chatlock_threads.status = 'deleted');
+
 -- purge.mark
 INSERT INTO chatlock_meta (name, value)
 VALUES ('purged_through', :b_until)
@@ -26,6 +52,12 @@ WHERE chatlock_turns.ended_at >= :b_since
 AND chatlock_turns.ended_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_age ORDER BY chatlock_turns.ended_at
  LIMIT 1 OFFSET :b_limit - 1)) ORDER BY chatlock_turns.ended_at;
 
+-- purge.page
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS now
+FROM chatlock_threads
+WHERE (chatlock_threads.tenant, chatlock_threads.thread_id) > (:b_tenant, :b_thread) ORDER BY chatlock_threads.tenant, chatlock_threads.thread_id
+ LIMIT :b_limit OFFSET 0;
+
 -- purge.payloads
 UPDATE chatlock_messages
 SET payload=NULL
@@ -39,13 +71,13 @@ AND chatlock_messages.payload IS NOT NULL;
 
 -- purge.replies
 UPDATE chatlock_turns
-SET reply=NULL
+SET reply=NULL, mark=NULL
 WHERE chatlock_turns.tenant = :b_tenant
 AND chatlock_turns.thread_id = :b_thread
 AND chatlock_turns.incarnation = :b_incarnation
-AND chatlock_turns.state = 'done'
+AND chatlock_turns.state IN ('done', 'gave_up')
 AND chatlock_turns.ended_at < :b_horizon
-AND chatlock_turns.reply IS NOT NULL;
+AND (chatlock_turns.reply IS NOT NULL OR chatlock_turns.mark IS NOT NULL);
 
 -- purge.turns
 DELETE FROM chatlock_turns

@@ -1,5 +1,5 @@
 -- reclaim.lock_stale
-SELECT chatlock_threads.window_ends_at <= chatlock_threads.expires_at AS at_window
+SELECT chatlock_threads.token
 FROM chatlock_threads
 WHERE chatlock_threads.tenant = :b_tenant
 AND chatlock_threads.thread_id = :b_thread

@@ -16,7 +16,8 @@ AND chatlock_windows.day > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEG
 SELECT chatlock_turns.agent, chatlock_turns.started_at, CASE WHEN (chatlock_turns.state = 'reclaimed') THEN chatlock_turns.late_ended_at ELSE chatlock_turns.ended_at END AS anon_1
 FROM chatlock_turns
 WHERE chatlock_turns.ended_at >= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) - :b_since
-AND (chatlock_turns.state = 'done' OR chatlock_turns.state = 'reclaimed'
+AND (chatlock_turns.state = 'done'
+AND chatlock_turns.error IS NULL OR chatlock_turns.state = 'reclaimed'
 AND chatlock_turns.error = 'window'
 AND chatlock_turns.late_ended_at IS NOT NULL)
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_turns.agent = CAST(:b_agent AS TEXT))

@@ -14,6 +14,7 @@ WHERE chatlock_windows.day > (extract(epoch FROM clock_timestamp())*1000)::bigin
 SELECT chatlock_turns.agent, max(CASE WHEN (chatlock_turns.state = 'reclaimed') THEN chatlock_turns.late_ended_at ELSE chatlock_turns.ended_at END - chatlock_turns.started_at) AS max_1, sum(CASE WHEN (chatlock_turns.state = 'reclaimed') THEN chatlock_turns.late_ended_at ELSE chatlock_turns.ended_at END - chatlock_turns.started_at) AS sum_1, count(*) AS count_1
 FROM chatlock_turns
 WHERE (chatlock_turns.state = 'done'
+AND chatlock_turns.error IS NULL
 AND chatlock_turns.ended_at > :b_since::BIGINT
 AND chatlock_turns.ended_at <= :b_until::BIGINT OR chatlock_turns.state = 'reclaimed'
 AND chatlock_turns.error = 'window'

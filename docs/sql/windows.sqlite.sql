@@ -14,6 +14,7 @@ WHERE chatlock_windows.day > CAST((julianday('now')-2440587.5)*86400000.0 AS INT
 SELECT chatlock_turns.agent, max(CASE WHEN (chatlock_turns.state = 'reclaimed') THEN chatlock_turns.late_ended_at ELSE chatlock_turns.ended_at END - chatlock_turns.started_at) AS max_1, sum(CASE WHEN (chatlock_turns.state = 'reclaimed') THEN chatlock_turns.late_ended_at ELSE chatlock_turns.ended_at END - chatlock_turns.started_at) AS sum_1, count(*) AS count_1
 FROM chatlock_turns
 WHERE (chatlock_turns.state = 'done'
+AND chatlock_turns.error IS NULL
 AND chatlock_turns.ended_at > :b_since
 AND chatlock_turns.ended_at <= :b_until OR chatlock_turns.state = 'reclaimed'
 AND chatlock_turns.error = 'window'

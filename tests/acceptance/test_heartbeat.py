@@ -232,7 +232,7 @@ def test_turn_past_its_window_is_lost_and_told_once(database: Database, sweeper:
 @pytest.mark.parametrize("end", ["release", "fail"])
 def test_end_of_its_own_is_never_told_as_a_loss(database: Database, end: str) -> None:
     """A beat that meets the committed end, before the call that ended it has returned, is no loss."""
-    with Chatlock(database.url, tenant=TENANT, poller=False, limits=Limits(beat_ms=600_000, backoff_ms=0)) as chat:
+    with Chatlock(database.url, tenant=TENANT, poller=False, limits=Limits(beat_ms=9_999, backoff_ms=0)) as chat:
         turn = chat.begin("thread", "hello")
         assert isinstance(turn, Turn)
         told: list[str] = []
@@ -252,7 +252,7 @@ def test_end_of_its_own_is_never_told_as_a_loss(database: Database, end: str) ->
 
 
 def test_freed_turn_is_told_once_although_many_notice(database: Database, sweeper: Chatlock) -> None:
-    with Chatlock(database.url, tenant=TENANT, poller=False, limits=Limits(beat_ms=600_000)) as chat:
+    with Chatlock(database.url, tenant=TENANT, poller=False, limits=Limits(beat_ms=9_999)) as chat:
         turn = chat.begin("thread", "hello")
         assert isinstance(turn, Turn)
         told: list[int] = []
@@ -274,8 +274,9 @@ def test_freed_turn_is_told_once_although_many_notice(database: Database, sweepe
 
 def test_lease_counts_from_when_the_claim_was_asked_for(database: Database) -> None:
     """The answer may have come late: check() then knows that the database's lease has passed already."""
-    limits = Limits(beat_ms=600_000, lease_ms=200)
+    limits = Limits(beat_ms=199, lease_ms=200)
     with Chatlock(database.url, tenant=TENANT, poller=False, limits=limits) as chat:
+        chat._flows.heart.close()  # no beat comes between
         chat.submit("thread", "before", wait_ms=0)
         stop = Stop(chat, name="submit.commit")
         began: list[Any] = []

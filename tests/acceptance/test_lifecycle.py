@@ -624,7 +624,7 @@ def test_sigterm_ends_at_once_and_the_lease_frees(database: Database, program: R
     assert process.wait() == -signal.SIGTERM
     assert states(database, "thread") == ["running"]
     read(database, "UPDATE chatlock_threads SET expires_at = 0 WHERE thread_id = ? RETURNING token", "thread")
-    with Chatlock(database.url, tenant=TENANT, poller=False, limits=Limits(beat_ms=0, backoff_ms=0)) as chat:
+    with Chatlock(database.url, tenant=TENANT, poller=False, limits=Limits(beat_ms=1, backoff_ms=0)) as chat:
         chat.handler()(lambda turn: "done")
         chat._sweep._gap_s = 0
         assert chat.sweep_once().reclaimed + chat.sweep_once().reclaimed == 1

@@ -193,7 +193,7 @@ def serving(database: Database, chat: str | None = None, **options: Any) -> Iter
 @pytest.fixture
 def hosted(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chatlock]:
     """The chat object that an in-process service finds."""
-    chat = Chatlock(database.url, tenant=TENANT, limits=Limits(beat_ms=60_000))
+    chat = Chatlock(database.url, tenant=TENANT, limits=Limits(beat_ms=60_000, lease_ms=180_000))
     monkeypatch.setattr(application, "hosted", chat, raising=False)
     yield chat
     chat.close()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlock import AlreadyAnswered, InvalidInput
+from chatlock import AlreadyAnswered, Chatlock, InvalidInput, Limits
 from chatlock.inputs import DEPTH_MAX, INTEGER_MAX, PAYLOAD_BYTES_MAX, REPLY_BYTES_MAX, Key, key_hash
 from tests.conformance import rows
 from tests.conformance.conftest import NewChat
@@ -198,3 +198,29 @@ def test_bad_option_is_refused_and_nothing_is_written(chat: Any, database: Datab
 def test_client_with_a_bad_option_is_refused(new_chat: NewChat, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         new_chat(**options)
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"attempts_max": 0}, "attempts_max"),
+        ({"sweep_ms": -1}, "sweep_ms"),
+        ({"batch_max": 2**53 + 1}, "batch_max"),
+        ({"stalls_max": True}, "stalls_max"),
+        ({"lease_ms": 10_000.0}, "lease_ms"),
+        ({"beat_ms": 10_000}, "beat_ms must be below lease_ms"),
+        ({"backoff_ms": 60_001}, "backoff_ms"),
+        ({"window_floor_ms": 7_200_001}, "window_floor_ms"),
+    ],
+)
+def test_limits_that_cannot_work_are_refused_by_name(limits: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told) as refused:
+        Chatlock("sqlite:///never-opened.db", limits=Limits(**limits))
+    assert refused.value.reason == "bad_limits"
+
+
+def test_limits_at_their_ends_are_taken() -> None:
+    least = Limits(beat_ms=1, lease_ms=2, backoff_ms=0, backoff_max_ms=0, hand_offs_max=0, mid_fetches_max=0)
+    Chatlock("sqlite:///never-opened.db", limits=least).close()
+    with pytest.raises(InvalidInput, match=r"must be chatlock\.Limits"):
+        Chatlock("sqlite:///never-opened.db", limits=None)  # type: ignore[arg-type]

@@ -136,6 +136,14 @@ def test_free_of_a_stale_turn_needs_no_force_and_is_charged(new_chat: NewChat, d
     assert [(r["state"], r["error"]) for r in rows.turns(database)] == [("reclaimed", "silent")]
 
 
+def test_free_of_a_turn_past_its_window_records_that_it_hung(new_chat: NewChat, database: Database) -> None:
+    chat = new_chat(heartbeat=False)
+    turn = chat.begin("c1", "hello")
+    rows.pass_window(database)
+    assert chat.free("c1", turn=turn.token) == Receipt(True, "freed", "idle")
+    assert [(r["state"], r["error"]) for r in rows.turns(database)] == [("reclaimed", "window")]
+
+
 def test_free_of_a_stale_turn_that_parks_its_thread_says_so(new_chat: NewChat, database: Database) -> None:
     chat = new_chat(heartbeat=False, limits=Limits(stalls_max=1))
     turn = chat.begin("c1", "hello")

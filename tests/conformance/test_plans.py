@@ -40,6 +40,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "submit.too_old": ({"b_incarnation": 1, "b_above": 2000, "b_newer": 9}, "chatlock_messages_pkey"),
     "turn.before": ({"b_incarnation": 1, "b_token": 3}, "chatlock_turns_pkey"),
     "purge.old_turns": ({"b_since": 0, "b_age": 10**12, "b_limit": 200}, "chatlock_turns_by_end"),
+    "purge.page": ({"b_limit": 200}, "chatlock_threads_pkey"),
+    "purge.left_messages": (
+        {"b_thread": "c1", "b_last_tenant": "t", "b_last_thread": "c1000", "b_horizon": 5},
+        "chatlock_messages_pkey",
+    ),
     "windows.observed": ({"b_since": 10**12, "b_until": 10**12 + 5}, "chatlock_turns_by_end"),
 }
 

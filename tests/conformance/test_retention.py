@@ -113,6 +113,15 @@ def test_purge_forgets_payloads_and_replies_and_keeps_ids(chat: Any, database: D
     assert (turn["reply"], turn["state"]) == (None, "done")
 
 
+def test_purge_forgets_the_note_of_a_turn(strict: Any, database: Database) -> None:
+    with suppress(RuntimeError), strict.turn("c1", "hello", message_id="m1") as turn:
+        turn.mark({"customer": "secret"})
+        raise RuntimeError("not today")
+    age(database)
+    strict.purge(older_than_ms=HOUR_MS)
+    assert [(row["state"], row["mark"]) for row in rows.turns(database)] == [("gave_up", None)]
+
+
 def test_purged_id_is_still_answered_and_still_conflicts(chat: Any, database: Database) -> None:
     answer(chat)
     age(database)
@@ -181,6 +190,48 @@ def test_purge_drops_earlier_lives_and_keeps_the_living_one(chat: Any, database:
     chat.purge(older_than_ms=HOUR_MS)
     assert [(row["incarnation"], row["message_id"]) for row in rows.messages(database)] == [(2, "m1")]
     assert [row["incarnation"] for row in rows.turns(database)] == [2]
+
+
+def test_purge_reaches_messages_that_never_had_a_turn(
+    chat: Any, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatlock.admin.PURGE_BATCH", 2)
+    for thread in ("a cancelled", "b waits", "c deleted", "d waits", "e deleted"):
+        chat.submit(thread, "secret", message_id="m1", wait_ms=0)
+    chat.cancel("a cancelled", "m1")
+    for thread in ("c deleted", "e deleted"):
+        chat.delete(thread)
+    age(database)
+    assert chat.purge(older_than_ms=HOUR_MS) == 3
+    left = {row["thread_id"]: row["payload"] for row in rows.table(database, "chatlock_messages")}
+    assert left == {"a cancelled": None, "b waits": '"secret"', "d waits": '"secret"'}
+    assert chat.purge(older_than_ms=HOUR_MS) == 0
+
+
+def test_purge_after_purge_reaches_what_was_resolved_meanwhile(chat: Any, database: Database) -> None:
+    """The end of the thread's last turn was looked at already: no turn leads to what came after."""
+    answer(chat)
+    chat.submit("c1", "secret", message_id="m2", wait_ms=0)
+    age(database)
+    chat.purge(older_than_ms=HOUR_MS)
+    chat.cancel("c1", "m2")
+    assert chat.purge(older_than_ms=HOUR_MS) == 1
+    assert [row["payload"] for row in rows.messages(database)] == [None, None]
+    chat.delete("c1")
+    assert chat.purge(older_than_ms=HOUR_MS) > 0
+    assert rows.messages(database) == []
+
+
+def test_purge_forgets_the_reply_that_was_sent(chat: Any, database: Database) -> None:
+    chat.deliver()(lambda delivery: None)
+    answer(chat)
+    age(database)
+    chat.purge(older_than_ms=HOUR_MS)
+    assert [row["payload"] for row in rows.table(database, "chatlock_intents")] == ['"ok"']  # it is still to be sent
+    ended = "UPDATE chatlock_intents SET state = 'sent', ended_at = 1"
+    rows.execute(database, ended)
+    assert chat.purge(older_than_ms=HOUR_MS) == 1
+    assert [row["payload"] for row in rows.table(database, "chatlock_intents")] == [None]
 
 
 def test_purge_works_in_bounded_batches(chat: Any, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chatlock import ClaimLost, Limits
+from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.windows import observe_runs
 from tests.conformance import rows
 from tests.conformance.clocks import Sweeper, now
@@ -40,6 +41,12 @@ def lasted(database: Database, ms: int, *, column: str = "ended_at", ago_ms: int
         f"UPDATE chatlock_turns SET started_at = {end - ms}, {column} = {end}"
         " WHERE token = (SELECT max(token) FROM chatlock_turns)",
     )
+
+
+def beat(chat: Any, turn: Any) -> str:
+    """A beat of the turn, whatever its heart does."""
+    claim = getattr(turn, "turn", turn)._core.claim
+    return str(chat._executor.beat(lambda c: heartbeat(c, claim)))
 
 
 def ran(chat: Any, database: Database, ms: int, agent: str = "default") -> None:
@@ -124,6 +131,38 @@ def test_late_report_of_a_silent_run_does_not_count(quiet: Any, database: Databa
         turn.finish("late")
     lasted(database, 700_000, column="late_ended_at")
     assert observe(quiet) == 0
+
+
+@pytest.mark.parametrize("beats_again", [True, False])
+@pytest.mark.usefixtures("way")
+def test_run_that_was_silent_in_the_middle_does_not_count(quiet: Any, database: Database, beats_again: bool) -> None:
+    """Its machine was suspended, say; it was not reclaimed meanwhile, and finished after all."""
+    turn = quiet.begin("c1", 1)
+    rows.pass_lease(database)
+    if beats_again:
+        assert beat(quiet, turn) == "extended"
+        assert rows.thread_row(database)["expires_at"] > now(database)
+    turn.finish("ok")
+    assert [(row["state"], row["error"]) for row in rows.turns(database)] == [("done", "silent")]
+    lasted(database, 700_000)
+    assert observe(quiet) == 0
+
+
+@pytest.mark.usefixtures("way")
+def test_run_that_outlived_its_window_and_finished_counts(quiet: Any, database: Database) -> None:
+    """Without heartbeat the window is all that bounds it: nobody reclaimed it, and it was not silent."""
+    turn = quiet.begin("c1", 1)
+    rows.pass_window(database)
+    turn.finish("ok")
+    lasted(database, 700_000)
+    assert observe(quiet) == 1
+
+
+def test_beats_in_time_note_nothing(quiet: Any, database: Database) -> None:
+    turn = quiet.begin("c1", 1)
+    assert [beat(quiet, turn) for _ in range(2)] == ["extended"] * 2
+    assert [(row["state"], row["error"]) for row in rows.turns(database)] == [("running", None)]
+    turn.finish("ok")
 
 
 @pytest.mark.parametrize("end", ["fail", "release"])
