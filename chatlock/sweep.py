@@ -14,9 +14,10 @@ from chatlock.errors import StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.hooks import Hooks, TurnReclaimed
 from chatlock.inputs import Key, key_hash
+from chatlock.ops.base import SILENT
 from chatlock.ops.claim import Granted, claim_due
 from chatlock.ops.due import Dispatched, dispatch, list_due
-from chatlock.ops.unanswered import SILENT, Ended, Observed, observe_running, reclaim
+from chatlock.ops.unanswered import Ended, Observed, observe_running, reclaim
 from chatlock.ops.windows import observe_runs
 from chatlock.protocol import Limits
 from chatlock.store import jitter

@@ -305,14 +305,14 @@ TABLE = (
     Mutant(
         "free_other_turn",
         "ops/unanswered.py",
-        '    if row.token != token:\n        return Receipt(False, "other_turn", row.status)\n    stale',
-        "    stale",
+        '    if row.token != token:\n        return Receipt(False, "other_turn", row.status)\n    if not row.stale',
+        "    if not row.stale",
     ),
     Mutant(
         "free_live_holder",
         "ops/unanswered.py",
-        "    if not stale and not force:\n",
-        "    if not stale and not force and token < 0:\n",
+        "    if not row.stale and not force:\n",
+        "    if not row.stale and not force and token < 0:\n",
     ),
     Mutant(
         "charge_never_dead",
@@ -402,6 +402,20 @@ TABLE = (
         "        wall_ms() < threads.c.window_ends_at,\n",
         "",
         "tests/conformance/test_reclaim.py -k sqlite",
+    ),
+    Mutant(
+        "silence_forgotten_by_beat",
+        "ops/heartbeat.py",
+        "if row.silent and run(conn, NOTE_SILENCE, claim.key, **bound).all():",
+        "if row.silent:",
+        "tests/conformance/test_windows.py -k 'sqlite and silent'",
+    ),
+    Mutant(
+        "silent_run_sets_window",
+        "ops/windows.py",
+        "            & turns.c.error.is_(None)\n",
+        "",
+        "tests/conformance/test_windows.py -k 'sqlite and silent'",
     ),
     Mutant(
         "heartbeat_of_other_token",

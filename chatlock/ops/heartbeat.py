@@ -100,10 +100,6 @@ def heartbeat(conn: Connection, claim: Claim) -> Beat:
         return Beat.DONE
     if row.state != TurnState.RUNNING or not row.within_window:
         return Beat.LOST
-    if (
-        row.silent
-        and run(conn, NOTE_SILENCE, claim.key, **bound).all()
-        and run(conn, BEAT_LATE, claim.key, **bound).all()
-    ):
-        return Beat.EXTENDED
+    if row.silent and run(conn, NOTE_SILENCE, claim.key, **bound).all():
+        return Beat.EXTENDED if run(conn, BEAT_LATE, claim.key, **bound).all() else Beat.BUSY
     return Beat.BUSY

@@ -65,6 +65,7 @@ def claim_of(t: Any) -> dict[str, Any]:
 OF_LIFE = Wrong("incarnation = ", lambda t: {"incarnation": t.incarnation + 1})
 OF_CLAIM = (OF_LIFE, Wrong("token = ", lambda t: {"token": t.token - 1}))
 OF_THE_RUNNING = (*OF_CLAIM, Wrong("status = ", scene="pending"))
+PAST_WINDOW = Wrong(" < chatlock_threads.window_ends_at", first="UPDATE chatlock_threads SET window_ends_at = 1")
 OF_ITS_TURN = (*OF_CLAIM, Wrong("state = ", lambda t: {"token": t.lost}))
 ASKED = {"question": "q", "rule": "hold"}
 
@@ -107,7 +108,7 @@ GUARDED = [
     Guarded(
         "finish.turn",
         "more",
-        lambda t: claim_of(t) | {"from_seq": t.done_seq, "upto": t.fetched_seq, "reply": "1"} | ASKED,
+        lambda t: claim_of(t) | {"from_seq": t.done_seq, "upto": t.fetched_seq, "reply": "1", "silent": 0} | ASKED,
         OF_ITS_TURN,
     ),
     Guarded(
@@ -163,9 +164,12 @@ GUARDED = [
         claim_of,
         (
             *OF_CLAIM,
-            Wrong(" < chatlock_threads.window_ends_at", first="UPDATE chatlock_threads SET window_ends_at = 1"),
+            PAST_WINDOW,
+            Wrong(" <= chatlock_threads.expires_at", first="UPDATE chatlock_threads SET expires_at = 1"),
         ),
     ),
+    Guarded("heartbeat.beat_late", "stale", claim_of, (*OF_CLAIM, PAST_WINDOW)),
+    Guarded("heartbeat.note_silence", "stale", claim_of, OF_ITS_TURN),
     Guarded(
         "thread.recreate",
         "deleted",
@@ -236,6 +240,8 @@ IMPLIED = {
     ("reclaim.lock_stale", "chatlock_threads.status = "): "only a running thread has expires_at, by its CHECK",
     ("heartbeat.beat", "chatlock_threads.status = "): "only a running thread has window_ends_at, by its CHECK",
     ("heartbeat.beat", "chatlock_threads.token = locked.token"): "the row that the CTE locked, found by its key",
+    ("heartbeat.beat_late", "chatlock_threads.status = "): "only a running thread has window_ends_at, by its CHECK",
+    ("heartbeat.beat_late", "chatlock_threads.token = locked.token"): "the row that the CTE locked, found by its key",
 }
 """Predicates that no row can make refuse alone, and why."""
 PROTOCOL = ("claim", "fetch", "fence", "finish", "turn", "unanswered", "reclaim", "heartbeat", "thread", "resolve")

@@ -59,7 +59,7 @@ def record(database: Database, clock: DatabaseClock, longest_ms: int, runs: int 
     rows(database, "DELETE FROM chatlock_windows WHERE agent = :agent", agent=agent)
     rows(
         database,
-        "INSERT INTO chatlock_windows VALUES (:agent, :day, :longest, :runs)",
+        "INSERT INTO chatlock_windows(agent, day, longest_ms, runs) VALUES (:agent, :day, :longest, :runs)",
         agent=agent,
         day=clock.now_ms // windows.DAY_MS,
         longest=longest_ms,
@@ -271,7 +271,7 @@ def freed(chat: Chatlock, clock: DatabaseClock, turn: Turn) -> None:
 
 
 OUTLIERS: dict[Callable[[Chatlock, DatabaseClock, Turn], None], tuple[int, int]] = {
-    overslept: (6 * HOUR_MS, 2 * HOUR_MS),
+    overslept: (10 * SECOND_MS, MINUTE_MS),
     too_slow: (15 * MINUTE_MS, 45 * MINUTE_MS),
     backwards: (10 * SECOND_MS, MINUTE_MS),
     silent: (10 * SECOND_MS, MINUTE_MS),
