@@ -22,7 +22,7 @@ from chatlock.place import await_outcome
 from chatlock.polling import BATCH
 from chatlock.protocol import Outcome
 from chatlock.turn import AsyncTurn
-from chatlock.turn_core import TurnCore, enter_turn, exit_turn
+from chatlock.turn_core import TurnCore, enter_turn, exit_turn, hold_turn
 
 T = TypeVar("T")
 
@@ -161,7 +161,10 @@ class AsyncChatlock(Client):
         """See Chatlock.begin."""
         what, wait_ms = self._submission(thread, payload, options)
         got = await self._flows.begin(what, wait_ms)
-        return AsyncTurn(got, self._flows.store) if isinstance(got, TurnCore) else got
+        if not isinstance(got, TurnCore):
+            return got
+        hold_turn(got)
+        return AsyncTurn(got, self._flows.store)
 
     @asynccontextmanager
     async def turn(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> AsyncIterator[AsyncTurn]:

@@ -20,7 +20,7 @@ from chatlock.place import await_outcome
 from chatlock.polling import BATCH
 from chatlock.protocol import Outcome
 from chatlock.turn import Turn
-from chatlock.turn_core import TurnCore, enter_turn, exit_turn
+from chatlock.turn_core import TurnCore, enter_turn, exit_turn, hold_turn
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Chatlock(Client):
         def work() -> None:
             try:
                 drive(flow)
-            except Exception as error:  # noqa: BLE001  nobody else could tell
+            except BaseException as error:  # noqa: BLE001  nobody else could tell
                 log_background(error)
             finally:
                 self._ends(flow)
@@ -120,7 +120,10 @@ class Chatlock(Client):
         """
         what, wait_ms = self._submission(thread, payload, options)
         got = drive(self._flows.begin(what, wait_ms))
-        return Turn(got, self._flows.store) if isinstance(got, TurnCore) else got
+        if not isinstance(got, TurnCore):
+            return got
+        hold_turn(got)
+        return Turn(got, self._flows.store)
 
     @contextmanager
     def turn(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> Iterator[Turn]:

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
 from chatlock.admin import Admin
-from chatlock.errors import ChatlockError, Closed, InvalidInput
+from chatlock.errors import ChatlockError, Closed, InvalidInput, place_of
 from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, handler_of
@@ -322,7 +322,7 @@ def called_with_parentheses(agent: object, name: str) -> None:
 def log_background(error: BaseException) -> None:
     """What the poller started has no caller to tell: the lease frees what it held."""
     if not isinstance(error, ChatlockError):
-        log.error("background.failed", exc_info=error)
+        log.error("background.failed: %s", place_of(error), extra={"error": type(error).__name__})
     elif not isinstance(error, Closed):
         log.warning("background.failed", extra={"error": type(error).__name__})
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # its import needs greenlet, which only users of async engine
 BEGIN = {"postgresql": "BEGIN ISOLATION LEVEL READ COMMITTED", "sqlite": "BEGIN IMMEDIATE"}
 BEGIN_SNAPSHOT = {"postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "sqlite": "BEGIN"}
 SQLITE_LEAST = (3, 35, 0)
+MOVED_TEXT = "this chatlock store was moved"
+"""What the triggers of a store that was moved raise; another trigger is its owner's."""
 
 # statistics taken on empty tables otherwise make the prepared statements scan; the timeouts bound a stopped process
 PG_SESSION = (
@@ -150,13 +152,13 @@ _SQLITE_FAULTS = {
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Classifies by SQLSTATE or SQLite result code, never by text (SQLite's missing table has no code of its own)."""
+    """Classifies by SQLSTATE or SQLite result code, and by text only where SQLite has no code of its own."""
     orig = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(orig, sqlite3.Error):
         code = getattr(orig, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_BUSY_SNAPSHOT:
             return Fault.STALE_SNAPSHOT
-        if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:  # only a store that was moved has triggers
+        if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER and str(orig) == MOVED_TEXT:
             return Fault.MOVED
         if code == sqlite3.SQLITE_ERROR and str(orig).startswith("no such "):
             return Fault.NO_SCHEMA

@@ -15,6 +15,7 @@ ChatlockError
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -100,3 +101,10 @@ class Closed(StoreUnavailable):
 
     def __init__(self) -> None:
         super().__init__("this chatlock client is closed; messages already accepted stay stored")
+
+
+def place_of(error: BaseException) -> str:
+    """The error's type and where it was raised: its text may hold a payload, its place may not."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+    return f"{type(error).__name__}{where}"

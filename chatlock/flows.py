@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from chatlock.caller import on_caller
-from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, TurnNotFinished
+from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, TurnNotFinished, place_of
 from chatlock.executor import Executor
-from chatlock.handlers import Feeds, Handler, call_handler, place_of
+from chatlock.handlers import Feeds, Handler, call_handler
 from chatlock.heart import Heart
 from chatlock.hooks import By, ClaimGranted, Hooks, TurnEnded
 from chatlock.inputs import Key, checked_key, key_hash
@@ -68,6 +69,7 @@ class Flows:
         self.nudge: Callable[[], None] = lambda: None
         self.prepare: Callable[[TurnCore], None] = lambda core: None
         self.closing = False
+        self.signals_raise = True  # Ctrl-C does, in the main thread
         self.live = Live()
 
     def after_fork(self) -> None:
@@ -168,16 +170,32 @@ class Flows:
     async def asking(self, key: Key, request: Request, attempt: Awaitable[Granted | None]) -> Granted | None:
         """An attempt to claim for a turn that run_loop is to run; given back if the caller is stopped meanwhile."""
         self.live.expect(key, request.claim_id)
-        granted = None
         try:
             granted = await attempt
         except HANDED_BACK:
-            await self.store.io.shielded(self.store.release(key, request.claim_id))
+            await self.store.io.shielded(self.give_back(key, request.claim_id))
             raise
-        finally:
-            if granted is None:
-                self.live.forget(request.claim_id)
+        except BaseException:
+            self.live.forget(request.claim_id)
+            raise
+        if granted is None:
+            self.live.forget(request.claim_id)
         return granted
+
+    async def give_back(self, key: Key, claim_id: str) -> bool:
+        """Releases a claim that may have been granted to a caller who was stopped.
+
+        False: the end of the client, which refused this, hands it back.
+        """
+        try:
+            await self.store.release(key, claim_id)
+        except Closed:
+            self.live.expect(key, claim_id)
+            return False
+        except ChatlockError as error:  # the lease frees it
+            log.warning("claim.release_failed", extra={"claim_id": claim_id, "error": type(error).__name__})
+        self.live.forget(claim_id)
+        return True
 
     def hand_back_expected(self, claim_id: str | None) -> None:
         """Releases a claim whose turn could not begin here, in the calling OS thread."""
@@ -225,9 +243,10 @@ class Flows:
             if core.ended is None and core.finished is None:
                 await core.finish(self.store, reply, request=request)
             await self.leave_turn(core, None)
-        except (Exception, *HANDED_BACK) as error:  # charged and stored, never raised
-            await self.store.io.shielded(self.leave_turn(core, error, request))
-            if self._hands_back(error):
+        except BaseException as error:  # charged and stored, never raised
+            stopped = self._hands_back(error) and not self._exits_alone(error)
+            await self.store.io.shielded(self.leave_turn(core, error, request, stopped))
+            if stopped or not isinstance(error, (Exception, *HANDED_BACK)):
                 raise
             fields = {"claim_id": core.claim.claim_id, "agent": core.claim.agent, "error": type(error).__name__}
             log.warning("turn.failed: %s", place_of(error), extra=fields)
@@ -235,8 +254,14 @@ class Flows:
             exit_turn(core, self.hooks)
         return core.finished.granted if core.finished is not None else None
 
-    async def leave_turn(self, core: TurnCore, error: BaseException | None, request: Request | None = None) -> None:
-        """Ends a turn whose block or handler was left, with or without an error.
+    async def leave_turn(
+        self,
+        core: TurnCore,
+        error: BaseException | None,
+        request: Request | None = None,
+        stopped: bool | None = None,
+    ) -> None:
+        """Ends a turn whose block or handler was left, with or without an error.  stopped: whether it is handed back.
 
         Raises TurnNotFinished if it was left without an error and without finish; the error itself is the caller's
         to raise.
@@ -246,7 +271,7 @@ class Flows:
         try:
             if core.finished is not None and await core.confirm(self.store):
                 return
-            if self._hands_back(error):
+            if self._hands_back(error) if stopped is None else stopped:
                 core.interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
                 await core.release(self.store)
                 if request is not None:
@@ -268,6 +293,12 @@ class Flows:
         if isinstance(error, asyncio.CancelledError):
             return self.store.io.cancelled()
         return isinstance(error, HANDED_BACK)
+
+    def _exits_alone(self, error: BaseException) -> bool:
+        """Whether an exit or interrupt is the handler's own doing: where this runs nobody else raises it."""
+        in_main = threading.current_thread() is threading.main_thread()
+        by_signal = isinstance(error, SystemExit | KeyboardInterrupt) and in_main and self.signals_raise
+        return not by_signal and not isinstance(error, asyncio.CancelledError)
 
     async def run_loop(self, granted: Granted, by: By) -> None:
         """A poller's or worker's turn, and those that its finishes hand off to, at most hand_offs_max in a row."""

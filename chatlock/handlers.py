@@ -7,7 +7,6 @@ import contextvars
 import functools
 import inspect
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -208,11 +207,4 @@ def _begun(call: Callable[[], Any]) -> Future[Any]:
     return done
 
 
-def place_of(error: BaseException) -> str:
-    """The error's type and where it was raised: its text may hold a payload, its place may not."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return f"{type(error).__name__}{where}"
-
-
-__all__ = ["Event", "Feeds", "Handler", "call_either", "call_handler", "handler_of", "in_os_thread", "place_of"]
+__all__ = ["Event", "Feeds", "Handler", "call_either", "call_handler", "handler_of", "in_os_thread"]

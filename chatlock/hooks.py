@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
+from chatlock.errors import place_of
 from chatlock.inputs import Key
 from chatlock.ops.base import Claim, Message
 from chatlock.ops.submit import Submission
@@ -119,8 +120,8 @@ class Hooks:
         for subscriber in self.subscribers:
             try:
                 subscriber(notice)
-            except Exception:
-                log.exception("hook.failed", extra={"notice": type(notice).__name__})
+            except Exception as error:  # noqa: BLE001  the subscriber's own; the others are still told
+                log.error("hook.failed: %s", place_of(error), extra={"notice": type(notice).__name__})
 
     async def answered(self, what: Submission, call: Awaitable[T]) -> T:
         """Awaits a call and tells how it ended."""

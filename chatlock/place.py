@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -14,13 +13,11 @@ from chatlock.inputs import Key, checked_ms
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
 from chatlock.protocol import POLICIES, Answered, NotFound, Outcome, Queued, Refused, Unknown
-from chatlock.turn_core import TurnCore, inside_turn_of
+from chatlock.turn_core import TurnCore, holds_turn_of, inside_turn_of
 from chatlock.wake.waiters import Waiter
 
 if TYPE_CHECKING:
     from chatlock.flows import Flows
-
-log = logging.getLogger("chatlock")
 
 T = TypeVar("T")
 
@@ -47,7 +44,9 @@ class Place:
         self._began_at = time.monotonic()
         self._attaches = POLICIES[what.policy].store == "never"
         self._claims = claims and not inside and not self._attaches
-        self._wait_ms = 0 if inside else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
+        self._wait_ms = (
+            0 if inside or holds_turn_of(what.key) else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
+        )
         self._deadline = None if self._wait_ms is None else self._began_at + self._wait_ms / 1000
         self._incarnation, self.seq = 0, 0
         self._asked: Request | None = None
@@ -65,16 +64,8 @@ class Place:
         """Releases, by its claim_id, the claim that was last asked for here, unless its turn has ended."""
         if self._asked is None or (self._core is not None and self._core.ended is not None):
             return
-        try:
-            await self._flows.store.release(self._what.key, self._asked.claim_id)
-        except Closed:  # the end of the client hands it back
-            self._flows.live.expect(self._what.key, self._asked.claim_id)
-            return
-        except ChatlockError as error:  # the lease frees it
-            fields = {"claim_id": self._asked.claim_id, "error": type(error).__name__}
-            log.warning("claim.release_failed", extra=fields)
-        self._flows.live.forget(self._asked.claim_id)
-        if self._core is not None:
+        given = await self._flows.give_back(self._what.key, self._asked.claim_id)
+        if given and self._core is not None:
             self._core.end("released")
 
     async def first(self) -> TurnCore | Outcome:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from chatlock.caller import driver_kind, on_caller, on_driver
-from chatlock.errors import ClaimLost, InvalidInput
+from chatlock.errors import ClaimLost, InvalidInput, place_of
 from chatlock.heart import Heart
 from chatlock.hooks import Hooks, TurnEntered, TurnLeft
 from chatlock.inputs import Key, canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
@@ -38,6 +38,10 @@ _entered: contextvars.ContextVar[frozenset[weakref.ref[TurnCore]]] = contextvars
     "chatlock_entered", default=frozenset()
 )
 """The turns that the current context was in; a task that a turn started has a copy, and may outlive it."""
+_begun: contextvars.ContextVar[frozenset[weakref.ref[TurnCore]]] = contextvars.ContextVar(
+    "chatlock_begun", default=frozenset()
+)
+"""The turns that begin() handed to the current context."""
 
 
 class TurnCore:
@@ -108,8 +112,8 @@ class TurnCore:
     def _call_lost(self, callback: Callable[[], object]) -> None:
         try:
             callback()
-        except Exception:
-            log.exception("turn.on_lost_failed", extra={"claim_id": self.claim.claim_id})
+        except Exception as error:  # noqa: BLE001  the callback's own; the others are still told
+            log.error("turn.on_lost_failed: %s", place_of(error), extra={"claim_id": self.claim.claim_id})
 
     def on_lost(self, callback: Callable[[], object]) -> None:
         """Registers a callback; it runs at once if the claim is lost already."""
@@ -302,6 +306,12 @@ class TurnCore:
         return digest(c.key.tenant, c.key.thread, c.incarnation, c.from_seq + 1, name)
 
 
+def hold_turn(core: TurnCore) -> None:
+    """The current context was handed the turn by begin(), and has it to run until it ends."""
+    still_open = [other for other in _begun.get() if (held := other()) is not None and held.ended is None]
+    _begun.set(frozenset([*still_open, weakref.ref(core)]))
+
+
 def enter_turn(core: TurnCore, hooks: Hooks) -> None:
     """The current context runs inside the turn from now on, until the turn ends."""
     _entered.set(_entered.get() | {weakref.ref(core)})
@@ -318,6 +328,15 @@ def exit_turn(core: TurnCore, hooks: Hooks) -> None:
 
 
 def inside_turn_of(key: Key) -> bool:
-    """Whether the current context runs inside an open turn of the thread: a submit to it never waits."""
-    cores = [entered() for entered in _entered.get()]
+    """Whether the current context runs inside an open turn of the thread: a submit to it never waits, nor claims."""
+    return _any_open(_entered.get(), key)
+
+
+def holds_turn_of(key: Key) -> bool:
+    """Whether the current context has an open turn of the thread from begin(): a submit to it never waits."""
+    return _any_open(_begun.get(), key)
+
+
+def _any_open(turns: frozenset[weakref.ref[TurnCore]], key: Key) -> bool:
+    cores = [turn() for turn in turns]
     return any(core is not None and core.ended is None and core.claim.key == key for core in cores)

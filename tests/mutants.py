@@ -459,9 +459,9 @@ TABLE = (
     # -- flows, place --------------------------------------------------------------------------------------------
     Mutant(
         "stopped_caller_keeps_claim",
-        "place.py",
-        "await self._flows.store.release(self._what.key, self._asked.claim_id)",
-        'await self._flows.store.release(self._what.key, "none")',
+        "flows.py",
+        "            await self.store.release(key, claim_id)\n",
+        '            await self.store.release(key, "none")\n',
     ),
     Mutant(
         "failure_not_charged",

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import func, insert, literal, select, text
 from sqlalchemy.engine import Connection
 
-from chatlock.dialects import per_dialect, wall_ms
+from chatlock.dialects import MOVED_TEXT, per_dialect, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.base import b, lock, named, run
 from chatlock.ops.unanswered import end_unanswered, uncharged
@@ -62,7 +62,10 @@ def _triggers() -> Iterator[tuple[str, str]]:
     for table in TABLES.values():
         for event in ("INSERT", "UPDATE", "DELETE"):
             name = f"{table.name}_moved_{event.lower()}"
-            yield name, f"CREATE TRIGGER {name} BEFORE {event} ON {table.name} BEGIN SELECT RAISE(ABORT, 'moved'); END"
+            yield (
+                name,
+                f"CREATE TRIGGER {name} BEFORE {event} ON {table.name} BEGIN SELECT RAISE(ABORT, '{MOVED_TEXT}'); END",
+            )
 
 
 def read_numbers(conn: Connection) -> dict[str, int]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chatlock import Chatlock
+from chatlock import Chatlock, Key
 from chatlock.errors import Closed
+from chatlock.io import drive
+from chatlock.ops.claim import claim_due
 from tests.acceptance.cases.recovery import STILL, turn_states
 from tests.acceptance.cases.support import TENANT, Agent, Journal, Points, thread_row, until
 
@@ -56,3 +59,25 @@ def test_turn_that_meets_a_closed_client_is_handed_back(pg_database: Database, t
         assert (row["status"], row["attempts"], row["stalls"], row["not_before"]) == ("idle", 0, 0, 0)
         assert turn_states(pg_database)[-1] == "released"
         assert web.verify().ok
+
+
+def test_claim_of_a_caller_who_is_stopped_while_the_client_closes_is_handed_back(
+    sqlite_database: Database,
+) -> None:
+    """Its release is refused by then: the claim is not forgotten, and the end of the client releases it."""
+    chat = Chatlock(sqlite_database.url, tenant=TENANT, poller=False)
+    chat.submit("thread", "hello", wait_ms=0)
+    flows, key = chat._flows, Key(TENANT, "thread")
+    request = drive(flows.request("default"))
+
+    async def attempt() -> Any:
+        chat._executor.transaction("claim_due", lambda c: claim_due(c, key, request))
+        closing = threading.Thread(target=chat._executor._gate.close)
+        closing.start()
+        closing.join()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(flows.asking(key, request, attempt()))
+    chat.close()
+    assert turn_states(sqlite_database) == ["released"]

@@ -176,7 +176,7 @@ def test_subscriber_that_raises_stops_nothing_and_is_logged(
     chat.handler()(lambda turn: "ok")
     assert isinstance(chat.submit("c1", "hello"), Answered)
     assert len(told) == 5
-    assert [record.message for record in caplog.records] == ["hook.failed"] * 5
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["hook.failed"] * 5
 
 
 def test_without_a_subscriber_no_notice_is_made(chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:

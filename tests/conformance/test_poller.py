@@ -120,6 +120,32 @@ def test_failed_turn_is_retried_by_the_poller(new_chat: NewChat, database: Datab
     assert [row["state"] for row in rows.turns(database)] == ["failed", "done"]
 
 
+class Stop(BaseException):
+    """No Exception, and nothing that asks a program to end."""
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, Stop])
+def test_handler_that_exits_in_the_poller_is_charged(
+    new_chat: NewChat, database: Database, error: type[BaseException]
+) -> None:
+    """Nobody else raises it there: handed back uncharged, its turn would begin again every second, for ever."""
+    worker, front = polled(new_chat, limits=Limits(sweep_ms=20, backoff_ms=1)), new_chat()
+
+    def exits_once(turn: Any) -> str:
+        if turn.token == 1:
+            raise error
+        return "ok"
+
+    worker.handler()(exits_once)
+    front.submit("c1", "hello", message_id="m1", wait_ms=0)
+    worker.status("c1", "m1")
+    until(lambda: answered(front, "c1", "m1"))
+    assert [(row["state"], row["error"]) for row in rows.turns(database)] == [
+        ("failed", error.__name__),
+        ("done", None),
+    ]
+
+
 def test_close_ends_the_poller_and_hands_its_turns_back(new_chat: NewChat, database: Database) -> None:
     worker, front = polled(new_chat), new_chat()
     gate = Gate()

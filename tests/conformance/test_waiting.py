@@ -38,6 +38,14 @@ def test_submit_from_inside_a_turn_of_its_thread_never_waits(chat: Any) -> None:
         turn.finish("ok")
 
 
+def test_submit_of_whoever_holds_a_turn_that_began_never_waits(chat: Any) -> None:
+    turn = chat.begin("c1", "hello")
+    assert isinstance(chat.submit("c1", "more", wait_ms=None), Queued)
+    turn.finish("ok")
+    chat.handler()(lambda turn: "ok")
+    assert isinstance(chat.submit("c1", "again", wait_ms=None), Answered)
+
+
 def test_submit_from_inside_a_handler_of_its_thread_never_waits(chat: Any, new_chat: NewChat) -> None:
     other = new_chat()
     told: list[Any] = []
