@@ -62,8 +62,10 @@ class Flows:
         self.windows = Windows(executor, config.limits, self.store.owner, heartbeat=config.heartbeat)
         self.handlers: dict[str, Handler] = {}
         self.feeds = Feeds()
+        far = config.limits.backoff_max_ms
         self.waiters = Waiters(
-            lambda waited: executor.read("look", lambda c: inspect.look(c, waited, config.limits.backoff_max_ms))
+            lambda waited: executor.read("look", lambda c: inspect.look(c, waited, far)),
+            lambda keys: executor.read("look.threads", lambda c: inspect.standings(c, keys, far)),
         )
         self.heart = Heart(lambda claim: executor.beat(lambda c: heartbeat(c, claim)), config.limits.beat_ms)
         self.nudge: Callable[[], None] = lambda: None

@@ -495,11 +495,16 @@ TABLE = (
         "tests/unit/test_waiters.py",
     ),
     # -- waiters, heart, sweep, turn -------------------------------------------------------------------------------
-    Mutant("waiter_told_by_fetch", "ops/inspect.py", "resolved=not pending or row.status in", "resolved=row.status in"),
+    Mutant(
+        "waiter_told_by_fetch",
+        "ops/inspect.py",
+        "resolved=not pending or standing.status in",
+        "resolved=standing.status in",
+    ),
     Mutant(
         "parked_thread_keeps_waiting",
         "ops/inspect.py",
-        "resolved=not pending or row.status in (Status.PARKED, Status.DELETED)",
+        "resolved=not pending or standing.status in (Status.PARKED, Status.DELETED)",
         "resolved=not pending",
     ),
     Mutant(
@@ -512,7 +517,7 @@ TABLE = (
     Mutant(
         "look_error_ends_looks",
         "wake/waiters.py",
-        '                log.warning("look.failed", extra={"waiters": len(chosen), "error": type(error).__name__})\n                return',
+        '                log.warning("look.failed", extra={"waiters": len(chosen), "error": type(error).__name__})',
         "                raise",
     ),
     Mutant(
@@ -520,6 +525,27 @@ TABLE = (
         "wake/waiters.py",
         "and (waiter.key not in claimers or name[3] < claimers[waiter.key][0])",
         "and waiter.key not in claimers",
+        "tests/unit/test_waiters.py",
+    ),
+    Mutant(
+        "look_overlooks_holes",
+        "ops/inspect.py",
+        "row.done_seq, row.holes, bool(row.may_start))",
+        "row.done_seq, 0, bool(row.may_start))",
+        "tests/conformance/test_waiting.py",
+    ),
+    Mutant(
+        "free_thread_is_looked_at_once",
+        "ops/inspect.py",
+        "(self.status == Status.IDLE and not self.may_start)",
+        "self.status == Status.IDLE",
+        "tests/unit/test_waiters.py",
+    ),
+    Mutant(
+        "new_waiter_is_not_looked_at",
+        "wake/waiters.py",
+        "if w.pending_at is None or w.pending_at != settled.get(w.key)",
+        "if w.key not in settled",
         "tests/unit/test_waiters.py",
     ),
     Mutant(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, bindparam, column, func, or_, select, text, tuple_
+from sqlalchemy import and_, bindparam, column, func, not_, or_, select, text, tuple_
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import PerDialect, stable_ms
@@ -108,30 +108,47 @@ HEAD = named(
     .where(of_thread(threads)),
 )
 _place = (messages.c.tenant, messages.c.thread_id, messages.c.incarnation, messages.c.seq)
-_seen = select(
-    *_place,
-    messages.c.disposition,
+_standing = (
+    threads.c.incarnation.label("life"),
     threads.c.status,
-    (threads.c.incarnation == messages.c.incarnation).label("living"),
-    or_(
-        and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
-        threads.c.not_before > stable_ms() + b("backoff_max"),
+    threads.c.token,
+    threads.c.done_seq,
+    threads.c.holes,
+    and_(
+        not_(HELD),
+        or_(
+            and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
+            threads.c.not_before > stable_ms() + b("backoff_max"),
+        ),
     ).label("may_start"),
-    HELD.label("held"),
-).join(threads, and_(messages.c.tenant == threads.c.tenant, messages.c.thread_id == threads.c.thread_id))
-_waited: Any = bindparam("b_waited", expanding=True)
-# SQLite finds no index for a list of tuples and would read every thread; it joins the list as the table that it is
-_listed = (
-    text(":b_waited").bindparams(_waited).columns(*(column(f"column{n}", c.type) for n, c in enumerate(_place, 1)))
-).subquery("waited")
+)
+
+
+def _of_those(rows: Any, place: tuple[Any, ...]) -> PerDialect:
+    """The rows whose place is in the list `waited`."""
+    waited: Any = bindparam("b_waited", expanding=True)
+    # SQLite finds no index for a list of tuples and would read every thread; it joins the list as the table that it is
+    columns = (column(f"column{n}", c.type) for n, c in enumerate(place, 1))
+    listed = text(":b_waited").bindparams(waited).columns(*columns).subquery("waited")
+    return PerDialect(
+        postgresql=rows.where(tuple_(*place).in_(waited)),
+        sqlite=rows.join(listed, and_(*(c == other for c, other in zip(place, listed.c, strict=True)))),
+    )
+
+
 LOOK = named(
     "messages.look",
-    PerDialect(
-        postgresql=_seen.where(tuple_(*_place).in_(_waited)),
-        sqlite=_seen.join(_listed, and_(*(c == listed for c, listed in zip(_place, _listed.c, strict=True)))),
+    _of_those(
+        select(*_place, messages.c.disposition, *_standing).join(
+            threads, and_(messages.c.tenant == threads.c.tenant, messages.c.thread_id == threads.c.thread_id)
+        ),
+        _place,
     ),
 )
 LOOK_MAX = 200
+_thread = (threads.c.tenant, threads.c.thread_id)
+STANDINGS = named("threads.look", _of_those(select(*_thread, *_standing), _thread))
+STANDINGS_MAX = 1_000
 
 
 def in_turn(conn: Connection, key: Key) -> tuple[str, str | None]:
@@ -197,11 +214,38 @@ def _told(row: Any, message_id: str) -> Outcome:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Of a thread's row, what changes whenever one of its messages is resolved or may be claimed.
+
+    done_seq + holes counts the resolved messages.
+    """
+
+    incarnation: int
+    status: str
+    token: int
+    done_seq: int
+    holes: int
+    may_start: bool
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to do for a pending message as long as the thread stands so."""
+        return self.status == Status.RUNNING or (self.status == Status.IDLE and not self.may_start)
+
+
+def _standing_of(row: Any) -> Standing:
+    return Standing(row.life, row.status, row.token, row.done_seq, row.holes, bool(row.may_start))
+
+
+@dataclass(frozen=True)
 class Look:
-    """What a waiter's shared look saw.  resolved: ask for the outcome; claimable: try to claim."""
+    """What a waiter's shared look saw.  resolved: ask for the outcome; claimable: try to claim; standing: of the
+    thread, at that moment.
+    """
 
     resolved: bool
     claimable: bool
+    standing: Standing | None = None
 
 
 Waited = tuple[str, str, int, int]
@@ -212,9 +256,17 @@ def look(conn: Connection, waited: Sequence[Waited], backoff_max_ms: int) -> dic
     """One look for many waiters, at most LOOK_MAX, without locks.  A missing entry is a message that is gone."""
     seen: dict[Waited, Look] = {}
     for row in run(conn, LOOK, waited=list(waited), backoff_max=backoff_max_ms):
-        pending = row.disposition == Disposition.PENDING and bool(row.living)
+        standing = _standing_of(row)
+        pending = row.disposition == Disposition.PENDING and row.incarnation == standing.incarnation
         seen[(row.tenant, row.thread_id, row.incarnation, row.seq)] = Look(
-            resolved=not pending or row.status in (Status.PARKED, Status.DELETED),
-            claimable=pending and row.status == Status.IDLE and bool(row.may_start) and not row.held,
+            resolved=not pending or standing.status in (Status.PARKED, Status.DELETED),
+            claimable=pending and standing.status == Status.IDLE and standing.may_start,
+            standing=standing,
         )
     return seen
+
+
+def standings(conn: Connection, keys: Sequence[Key], backoff_max_ms: int) -> dict[Key, Standing]:
+    """How threads stand, at most STANDINGS_MAX, without locks: whether there may be anything new to look at."""
+    rows = run(conn, STANDINGS, waited=[(key.tenant, key.thread) for key in keys], backoff_max=backoff_max_ms)
+    return {Key(row.tenant, row.thread_id): _standing_of(row) for row in rows}

@@ -1,5 +1,6 @@
 """The waiters of one process share one look: at most one query a second for all of them, plus one per wake.
 
+That look is at the rows of threads; messages are looked at where a thread stands otherwise than before, or was woken.
 A waiter subscribes before its message is stored, so a wake between its commit and its sleep is kept.  It is judged
 by its message's disposition, never by fetched_seq.
 """
@@ -16,22 +17,26 @@ from itertools import islice
 from chatlock.errors import Closed, StoreUnavailable
 from chatlock.inputs import Key, key_hash
 from chatlock.io import Signal
-from chatlock.ops.inspect import LOOK_MAX, Look, Waited
+from chatlock.ops.inspect import LOOK_MAX, STANDINGS_MAX, Look, Standing, Waited
 
 log = logging.getLogger("chatlock")
 
 LOOK_EVERY_S = 1.0
 
 Looker = Callable[[list[Waited]], dict[Waited, Look]]
+Stander = Callable[[list[Key]], dict[Key, Standing]]
 
 
 class Waiter:
-    """One caller that waits for its message.  `look` is what the shared look last saw of it."""
+    """One caller that waits for its message.  `look` is what the shared look last told it, `pending_at` how its thread
+    stood when its message was last seen pending.
+    """
 
     def __init__(self, key: Key, signal: Signal, claims: bool) -> None:
         self.key, self.signal, self.claims = key, signal, claims
         self.waited: Waited | None = None
         self.look: Look | None = None
+        self.pending_at: Standing | None = None
         self.missed = False
         self.closed = False
 
@@ -39,8 +44,8 @@ class Waiter:
 class Waiters:
     """The registry and its OS thread, which lives only while someone waits."""
 
-    def __init__(self, looker: Looker) -> None:
-        self._looker = looker
+    def __init__(self, looker: Looker, stander: Stander) -> None:
+        self._looker, self._stander = looker, stander
         self._reset()
 
     def _reset(self) -> None:
@@ -70,7 +75,7 @@ class Waiters:
     def arm(self, waiter: Waiter, waited: Waited) -> None:
         """Names the stored message that the waiter waits for; from now on the shared look includes it."""
         with self._lock:
-            waiter.waited, waiter.look = waited, None
+            waiter.waited, waiter.look, waiter.pending_at = waited, None, None
             if waiter.missed:  # a wake between its message's commit and now is kept
                 waiter.missed = False
                 self._woken.add(waiter.key)
@@ -156,7 +161,21 @@ class Waiters:
                 chosen = [w for key in keys for w in self._by_key[key] if w.waited is not None]
             if everyone:
                 next_look = time.monotonic() + LOOK_EVERY_S
-            self._look(chosen)
+            try:
+                self._look(self._unsettled(chosen) if everyone else chosen)
+            except StoreUnavailable as error:
+                log.warning("look.failed", extra={"waiters": len(chosen), "error": type(error).__name__})
+            except Exception:  # the next look may succeed; without this OS thread nobody would be told anything
+                log.exception("look.failed", extra={"waiters": len(chosen)})
+
+    def _unsettled(self, chosen: list[Waiter]) -> list[Waiter]:
+        """Those whose thread stands otherwise than when their message was seen pending, or can be claimed."""
+        standings: dict[Key, Standing] = {}
+        keys = iter({waiter.key for waiter in chosen})
+        while batch := list(islice(keys, STANDINGS_MAX)):
+            standings |= self._stander(batch)
+        settled = {key: standing for key, standing in standings.items() if standing.settled}
+        return [w for w in chosen if w.pending_at is None or w.pending_at != settled.get(w.key)]
 
     def _look(self, chosen: list[Waiter]) -> None:
         by_message: dict[Waited, list[Waiter]] = defaultdict(list)
@@ -165,15 +184,7 @@ class Waiters:
                 by_message[waiter.waited].append(waiter)
         names = iter(by_message)
         while batch := list(islice(names, LOOK_MAX)):
-            try:
-                seen = self._looker(batch)
-            except StoreUnavailable as error:
-                log.warning("look.failed", extra={"waiters": len(chosen), "error": type(error).__name__})
-                return
-            except Exception:  # the next look may succeed; without this OS thread nobody would be told anything
-                log.exception("look.failed", extra={"waiters": len(chosen)})
-                return
-            self._tell({name: by_message[name] for name in batch}, seen)
+            self._tell({name: by_message[name] for name in batch}, self._looker(batch))
 
     def _tell(self, waiting: dict[Waited, list[Waiter]], seen: dict[Waited, Look]) -> None:
         """Wakes everyone whose message is resolved, and of each claimable thread the one that waits longest."""
@@ -181,6 +192,7 @@ class Waiters:
         for name, waiters in waiting.items():
             found = seen.get(name) or Look(resolved=True, claimable=False)
             for waiter in waiters:
+                waiter.pending_at = None if found.resolved else found.standing
                 if found.resolved:
                     waiter.look = found
                     waiter.signal.set()

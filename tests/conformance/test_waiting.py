@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from chatlock import AlreadyAnswered, Answered, Busy, Cancelled, Dead, Gone, InvalidInput, Limits, Parked, Queued
+from chatlock import (
+    AlreadyAnswered,
+    Answered,
+    Busy,
+    Cancelled,
+    Dead,
+    Gone,
+    InvalidInput,
+    Limits,
+    Parked,
+    Queued,
+    Superseded,
+)
 from chatlock.errors import Closed, StoreUnavailable
 from tests.conformance import rows
 from tests.conformance.conftest import BOTH, NewChat, Start
@@ -22,6 +34,12 @@ def waits(chat: Any, count: int = 1) -> None:
     """Until `count` messages of this client are waited for."""
     armed = lambda: sum(w.waited is not None for ws in chat._flows.waiters._by_key.values() for w in ws)  # noqa: E731
     until(lambda: armed() == count)
+
+
+def seen_pending(chat: Any, count: int) -> None:
+    """Until the shared look has seen the messages of all `count` waiters pending."""
+    waiters = chat._flows.waiters
+    until(lambda: sum(w.pending_at is not None for ws in list(waiters._by_key.values()) for w in ws) == count)
 
 
 def test_call_from_another_context_waits_until_its_deadline(chat: Any, start: Start) -> None:
@@ -71,13 +89,45 @@ def test_waiting_call_is_told_when_another_client_answers(new_chat: NewChat, sta
 
 @pytest.mark.parametrize(
     ("act", "told"),
-    [("cancel", Cancelled), ("park", Parked), ("delete", Gone)],
+    [
+        (lambda there: there.cancel("c1", "m1"), Cancelled),
+        (lambda there: there.cancel("c1", "m2"), Cancelled),
+        (lambda there: there.submit("c1", "last", policy="latest", wait_ms=0), Superseded),
+        (lambda there: there.park("c1"), Parked),
+        (lambda there: there.delete("c1"), Gone),
+    ],
+    ids=["cancel the head", "cancel behind it", "supersede", "park", "delete"],
 )
-def test_waiting_call_is_told_what_was_done_to_its_message(chat: Any, start: Start, act: str, told: type) -> None:
-    waiting = start(lambda: chat.submit("c1", "hello", message_id="m1", wait_ms=LONG_MS))
-    waits(chat)
-    chat.cancel("c1", "m1") if act == "cancel" else getattr(chat, act)("c1")
-    assert isinstance(waiting.result(SECONDS_MAX), told)
+def test_waiting_call_is_told_what_another_client_did_to_its_message(
+    new_chat: NewChat, start: Start, act: Any, told: type
+) -> None:
+    """No wake comes from there: the regular look finds it, also where the head of the queue stays."""
+    here, there = new_chat(), new_chat()
+    calls = []
+    for number in (1, 2):
+        calls.append(start(lambda n=number: here.submit("c1", "hello", message_id=f"m{n}", wait_ms=LONG_MS)))
+        waits(here, number)
+    seen_pending(here, 2)
+    act(there)
+    until(lambda: any(call.done() for call in calls))
+    assert {type(call.result()) for call in calls if call.done()} == {told}
+    there.delete("c1")
+    assert {type(call.result(SECONDS_MAX)) for call in calls} <= {told, Gone}
+
+
+def test_regular_look_reads_no_message_while_the_thread_stands_as_before(chat: Any, start: Start) -> None:
+    with chat.turn("c1", "first") as turn:
+        waiting = start(lambda: chat.submit("c1", "second", wait_ms=LONG_MS))
+        waits(chat)
+        seen_pending(chat, 1)
+        reads: list[str] = []
+        chat._executor.points = reads.append
+        until(lambda: reads.count("look.threads.begin") >= 3)
+        chat._executor.points = None
+        assert "look.begin" not in reads
+        turn.fetch()
+        turn.finish("ok")
+    assert isinstance(waiting.result(SECONDS_MAX), AlreadyAnswered)
 
 
 def test_waiting_call_is_told_that_its_message_is_dead(new_chat: NewChat, start: Start) -> None:

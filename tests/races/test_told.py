@@ -89,7 +89,7 @@ def test_wake_between_the_store_and_the_sleep_is_kept(database: Database) -> Non
 @pytest.mark.usefixtures("no_regular_look")
 def test_waiter_that_leaves_before_it_claims_is_followed_by_another() -> None:
     key = Key("acme", "t1")
-    waiters = Waiters(lambda waited: {name: Look(resolved=False, claimable=True) for name in waited})
+    waiters = Waiters(lambda waited: {name: Look(resolved=False, claimable=True) for name in waited}, lambda keys: {})
     first, second = (waiters.subscribe(key, SyncSignal(), claims=True) for _ in range(2))
     for seq, waiter in enumerate((first, second), start=1):
         waiters.arm(waiter, ("acme", "t1", 1, seq))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ import pytest
 from chatlock import Answered, Chatlock, Turn
 from chatlock.errors import StoreUnavailable
 from chatlock.inputs import Key, key_hash
-from chatlock.ops.inspect import Look, Waited
+from chatlock.ops.inspect import Look, Standing, Waited
 from chatlock.wake.waiters import Waiter, Waiters
 from tests.support.databases import Database
 from tests.support.waiting import SECONDS_MAX, until
 
 A, B = Key("t", "a"), Key("t", "b")
 NOTHING, RESOLVED, CLAIMABLE = Look(False, False), Look(True, False), Look(False, True)
+RUNNING = Standing(1, "running", token=5, done_seq=3, holes=0, may_start=True)
 
 
 class Told:
@@ -45,7 +47,8 @@ class Room:
         self.sees: dict[Waited, Look] = {}
         self.errors: list[Exception] = []
         self.looked: list[list[Waited]] = []
-        self.waiters = Waiters(self._look)
+        self.stands: dict[Key, Standing] = {}
+        self.waiters = Waiters(self._look, lambda keys: {key: self.stands[key] for key in keys})
 
     def _look(self, waited: list[Waited]) -> dict[Waited, Look]:
         self.looked.append(sorted(waited))
@@ -121,6 +124,50 @@ def test_another_is_told_when_the_one_that_should_claim_leaves(room: Room) -> No
     until(lambda: told.times)
     room.waiters.unsubscribe(leaves)
     until(lambda: next_told.times)
+
+
+def seen_pending(room: Room, standing: Standing) -> Waiter:
+    """A waiter of A whose message was last seen pending while its thread stood so; it still does."""
+    waiter, _ = room.wait(A, 1)
+    room.stands, room.sees = {A: standing}, {named(A, 1): Look(False, False, standing)}
+    room.waiters._look([waiter])
+    room.looked.clear()
+    return waiter
+
+
+BACKED_OFF = replace(RUNNING, status="idle", may_start=False)
+FREE = replace(RUNNING, status="idle")
+
+
+@pytest.mark.parametrize("standing", [RUNNING, BACKED_OFF])
+def test_thread_that_stands_as_before_has_only_its_new_waiters_looked_at(room: Room, standing: Standing) -> None:
+    waiter = seen_pending(room, standing)
+    new, _ = room.wait(A, 2)
+    assert room.waiters._unsettled([waiter, new]) == [new]
+    room.waiters.arm(waiter, named(A, 1))  # its own attempt to claim failed
+    assert room.waiters._unsettled([waiter, new]) == [waiter, new]
+
+
+@pytest.mark.parametrize(
+    ("standing", "change"),
+    [
+        (RUNNING, {"holes": 1}),
+        (RUNNING, {"done_seq": 4}),
+        (RUNNING, {"token": 6}),
+        (RUNNING, {"incarnation": 2}),
+        (RUNNING, {"status": "idle"}),
+        (RUNNING, {"status": "parked"}),
+        (RUNNING, {"status": "deleted"}),
+        (BACKED_OFF, {"may_start": True}),
+        (FREE, {}),
+    ],
+)
+def test_thread_that_changed_or_is_free_has_all_its_waiters_looked_at(
+    room: Room, standing: Standing, change: dict[str, Any]
+) -> None:
+    waiter = seen_pending(room, standing)
+    room.stands = {A: replace(standing, **change)}
+    assert room.waiters._unsettled([waiter]) == [waiter]
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), ZeroDivisionError()])
