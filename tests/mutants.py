@@ -519,6 +519,7 @@ TABLE = (
         "wake/waiters.py",
         '                log.warning("look.failed", extra={"waiters": len(chosen), "error": type(error).__name__})',
         "                raise",
+        "tests/unit/test_waiters.py",
     ),
     Mutant(
         "waiters_all_claim",

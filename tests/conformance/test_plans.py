@@ -29,6 +29,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         {"b_waited": [("t", "busy", 1, 100), ("t", "c7", 1, 1)], "b_backoff_max": 60_000},
         "chatlock_messages_pkey",
     ),
+    "threads.look": ({"b_waited": [("t", "busy"), ("t", "c7")], "b_backoff_max": 60_000}, "chatlock_threads_pkey"),
     "fetch.batch": ({"b_incarnation": 1, "b_after": 2000, "b_fetched": 2010}, "chatlock_messages_pkey"),
     "messages.first_pending": ({"b_incarnation": 1, "b_done": 2000}, "chatlock_messages_pkey"),
     "messages.known": ({"b_incarnation": 1, "b_message_id": "m2000"}, "chatlock_messages_once"),

@@ -93,7 +93,7 @@ def test_waiting_call_is_told_when_another_client_answers(new_chat: NewChat, sta
         (lambda there: there.cancel("c1", "m1"), Cancelled),
         (lambda there: there.cancel("c1", "m2"), Cancelled),
         (lambda there: there.submit("c1", "last", policy="latest", wait_ms=0), Superseded),
-        (lambda there: there.park("c1"), Parked),
+        (lambda there: there.park("c1", turn=1), Parked),
         (lambda there: there.delete("c1"), Gone),
     ],
     ids=["cancel the head", "cancel behind it", "supersede", "park", "delete"],
@@ -101,8 +101,9 @@ def test_waiting_call_is_told_when_another_client_answers(new_chat: NewChat, sta
 def test_waiting_call_is_told_what_another_client_did_to_its_message(
     new_chat: NewChat, start: Start, act: Any, told: type
 ) -> None:
-    """No wake comes from there: the regular look finds it, also where the head of the queue stays."""
+    """No wake comes from there: the regular look finds it, also behind a turn that runs on and a head that stays."""
     here, there = new_chat(), new_chat()
+    there.begin("c1", "first")
     calls = []
     for number in (1, 2):
         calls.append(start(lambda n=number: here.submit("c1", "hello", message_id=f"m{n}", wait_ms=LONG_MS)))
