@@ -224,7 +224,7 @@ def test_missing_framework_names_its_extra() -> None:
 
 
 def test_chatlock_alone_imports_no_framework() -> None:
-    frameworks = "{'fastapi', 'starlette', 'redis', 'rq'}"
+    frameworks = "{'fastapi', 'starlette', 'redis', 'rq', 'agents', 'openai', 'langgraph', 'langchain_core'}"
     code = f"import chatlock, sys, json; print(json.dumps(sorted({frameworks} & set(sys.modules))))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == []

@@ -1,0 +1,200 @@
+"""LangGraph: one run of a graph per turn, which only the turn with the claim can store, and which a retry goes on with.
+
+    graph = builder.compile(checkpointer=FencedSaver(AsyncPostgresSaver(pool)))
+
+    @chat.handler()
+    async def answer(turn: AsyncTurn) -> None:
+        await run_turn(turn, graph)
+
+A turn that follows an incomplete one resumes its run, if it holds all the messages that went into it; else it starts
+from the checkpoint before that run, as if that had never been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from chatlock import AsyncTurn, InvalidInput, Message, Turn
+from chatlock.middleware import framework
+from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
+
+__all__ = ["FencedSaver", "claimed", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
+
+RunControl: Any = framework("langgraph.runtime", "langgraph").RunControl
+GraphDrained: Any = framework("langgraph.errors", "langgraph").GraphDrained
+
+Config: TypeAlias = dict[str, Any]
+ToInput: TypeAlias = Callable[[list[Message]], Any]
+ToReply: TypeAlias = Callable[[Any], Any]
+
+
+def claimed(turn: Turn | AsyncTurn, config: Config | None = None) -> dict[str, Any]:
+    """Arguments for invoke, stream and their async kinds: graph.ainvoke(input, **claimed(turn)).
+
+    Each step is stored before the next one, and a lost claim stops the run between two of them (GraphDrained).  config
+    may name LangGraph's thread, else "<tenant>/<thread>" (each quoted), and carries the turn to nodes and saver.
+    """
+    control = RunControl()
+    turn.on_lost(lambda: control.request_drain("the turn's claim is lost"))
+    return {"config": _config(turn, config), "control": control, "durability": "sync"}
+
+
+def _config(turn: Turn | AsyncTurn, config: Config | None) -> Config:
+    held = {
+        "thread_id": f"{quote(turn.key.tenant, safe='')}/{quote(turn.key.thread, safe='')}",
+        "chatlock_upto": turn.messages[-1].seq,
+        **(config or {}).get("configurable", {}),
+        "chatlock_turn": turn,
+        "chatlock_token": turn.token,
+        **_run(turn),
+    }
+    return {**(config or {}), "configurable": held}
+
+
+def _run(turn: Turn | AsyncTurn) -> dict[str, str]:
+    """The same for every turn over the same oldest message."""
+    return {"chatlock_run": turn.step_key("langgraph")}
+
+
+def user_messages(messages: list[Message]) -> Any:
+    """The input of a graph with a `messages` channel: payloads, texts or content blocks, as the user's messages."""
+    return {"messages": [{"role": "user", "content": m.payload, "id": m.message_id} for m in messages]}
+
+
+def last_message(snapshot: Any) -> Any:
+    """The content of the last message.  Raises InvalidInput for a graph that stopped with a question."""
+    if snapshot.interrupts:
+        raise InvalidInput("interrupted", "the graph waits for an answer: give to_reply, and to_input for the answer")
+    return snapshot.values["messages"][-1].content
+
+
+@dataclass(frozen=True)
+class _Start:
+    """input None: resumed.  upto: the seq of its last message.  anew: all the checkpoints are of a run to forget."""
+
+    input: Any
+    config: Config
+    upto: int
+    anew: bool = False
+
+
+def _chosen(turn: Turn | AsyncTurn, to_input: ToInput, config: Config, run: list[Any]) -> _Start:
+    """run: what earlier turns over the same oldest message have stored, the latest first."""
+    messages, last = turn.messages, turn.messages[-1].seq
+    put_in = run[0].metadata["chatlock_upto"] if run else 0
+    if run and put_in <= last:
+        return _Start(None, _with(config, chatlock_upto=put_in), max(m.seq for m in messages if m.seq <= put_in))
+    before = run[-1].parent_config if run else None
+    if before is not None:
+        config = _with(config, checkpoint_id=before["configurable"]["checkpoint_id"])
+    return _Start(to_input(messages), config, last, anew=bool(run) and before is None)
+
+
+def _with(config: Config, **configurable: Any) -> Config:
+    return {**config, "configurable": {**config["configurable"], **configurable}}
+
+
+def _saver(graph: Any) -> FencedSaver:
+    if not isinstance(graph.checkpointer, FencedSaver):
+        raise InvalidInput("bad_saver", "compile the graph with checkpointer=FencedSaver(saver)")
+    return graph.checkpointer
+
+
+async def _start(turn: AsyncTurn, graph: Any, to_input: ToInput, config: Config) -> _Start:
+    saver, run = _saver(graph), []
+    if turn.previous_incomplete is not None:
+        run = [stored async for stored in graph.aget_state_history(config, filter=_run(turn))]
+    start = _chosen(turn, to_input, config, run)
+    if start.anew:
+        async with saver.aheld(config) as held:
+            await held.adelete_thread(config["configurable"]["thread_id"])
+    return start
+
+
+def _start_sync(turn: Turn, graph: Any, to_input: ToInput, config: Config) -> _Start:
+    saver, run = _saver(graph), []
+    if turn.previous_incomplete is not None:
+        run = list(graph.get_state_history(config, filter=_run(turn)))
+    start = _chosen(turn, to_input, config, run)
+    if start.anew:
+        with saver.held(config) as held:
+            held.delete_thread(config["configurable"]["thread_id"])
+    return start
+
+
+@contextmanager
+def _drained(turn: Turn | AsyncTurn) -> Iterator[None]:
+    """A run that stopped because the claim was lost raises ClaimLost."""
+    try:
+        yield
+    except GraphDrained:
+        turn.check()
+        raise
+
+
+async def stream_turn(
+    turn: AsyncTurn,
+    graph: Any,
+    to_input: ToInput = user_messages,
+    to_reply: ToReply = last_message,
+    *,
+    config: Config | None = None,
+    **options: Any,
+) -> AsyncIterator[Any]:
+    """run_turn that yields what graph.astream yields; options are those of astream.
+
+    Leaving early, with aclosing, stops the run: its steps so far stay stored, and the next turn resumes.
+    """
+    base = _config(turn, config)
+    start = await _start(turn, graph, to_input, base)
+    with _drained(turn):
+        async with aclosing(graph.astream(start.input, **claimed(turn, start.config), **options)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+    await turn.finish(to_reply(await graph.aget_state(base)), upto=start.upto)
+
+
+async def run_turn(
+    turn: AsyncTurn,
+    graph: Any,
+    to_input: ToInput = user_messages,
+    to_reply: ToReply = last_message,
+    *,
+    config: Config | None = None,
+    **options: Any,
+) -> Any:
+    """Runs the graph over the turn's messages, or the rest of an earlier run, and finishes the turn.
+
+    to_input(messages) is the graph's input; to_reply(snapshot) the reply.  options are those of ainvoke.  Returns the
+    StateSnapshot at the end.  Raises ClaimLost, InvalidInput, and what the graph raises.
+    """
+    base = _config(turn, config)
+    start = await _start(turn, graph, to_input, base)
+    with _drained(turn):
+        await graph.ainvoke(start.input, **claimed(turn, start.config), **options)
+    snapshot = await graph.aget_state(base)
+    await turn.finish(to_reply(snapshot), upto=start.upto)
+    return snapshot
+
+
+def run_turn_sync(
+    turn: Turn,
+    graph: Any,
+    to_input: ToInput = user_messages,
+    to_reply: ToReply = last_message,
+    *,
+    config: Config | None = None,
+    **options: Any,
+) -> Any:
+    """See run_turn."""
+    base = _config(turn, config)
+    start = _start_sync(turn, graph, to_input, base)
+    with _drained(turn):
+        graph.invoke(start.input, **claimed(turn, start.config), **options)
+    snapshot = graph.get_state(base)
+    turn.finish(to_reply(snapshot), upto=start.upto)
+    return snapshot
