@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from chatlock import migrations
 from chatlock.errors import InvalidInput
 from chatlock.flows import Flows
-from chatlock.inputs import Key, check_text, checked_id, checked_ms, digest
+from chatlock.inputs import Key, check_text, checked_id, checked_ms, digest, payload_json
 from chatlock.ops import operate, purge, unanswered, verify
 from chatlock.ops.audit import Act, Receipt
+from chatlock.ops.edit import Edit, edit
 from chatlock.ops.purge import Page
 from chatlock.ops.submit import Submission
 from chatlock.ops.verify import Verified
@@ -58,6 +59,13 @@ class Admin:
         checked_id(message_id, "message_id")
         far = self.flows.config.limits.backoff_max_ms
         outcome = await self.store.transaction("cancel", lambda c: operate.cancel(c, key, message_id, far))
+        self._changed(key)
+        return outcome
+
+    async def edit(self, key: Key, message_id: str, payload: object, edit_id: str) -> Outcome:
+        text, text_hash = payload_json(payload)
+        what = Edit(checked_id(message_id, "message_id"), checked_id(edit_id, "edit_id"), text, text_hash)
+        outcome = await self.store.transaction("edit", lambda c: edit(c, key, what, self.flows.config.limits))
         self._changed(key)
         return outcome
 

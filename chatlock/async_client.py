@@ -230,6 +230,12 @@ class AsyncChatlock(Client):
         """See Chatlock.cancel."""
         return await self._do(self._admin.cancel(self._flows.key(tenant, thread), message_id))
 
+    async def edit(
+        self, thread: str, message_id: str, payload: object, edit_id: str, *, tenant: str | None = None
+    ) -> Outcome:
+        """See Chatlock.edit."""
+        return await self._do(self._admin.edit(self._flows.key(tenant, thread), message_id, payload, edit_id))
+
     async def park(
         self,
         thread: str,

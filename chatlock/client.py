@@ -195,8 +195,21 @@ class Chatlock(Client):
         return self._do(self._admin.status(self._flows.key(tenant, thread), message_id))
 
     def cancel(self, thread: str, message_id: str, *, tenant: str | None = None) -> Outcome:
-        """Resolves a pending message as Cancelled.  Refused("in_turn") if a turn has it; else its present outcome."""
+        """Resolves a pending message as Cancelled.  Refused("in_turn") if a turn has it; else its present outcome.
+
+        The id of the open question closes it: a later answer is refused.
+        """
         return self._do(self._admin.cancel(self._flows.key(tenant, thread), message_id))
+
+    def edit(
+        self, thread: str, message_id: str, payload: object, edit_id: str, *, tenant: str | None = None
+    ) -> Outcome:
+        """Puts a new message, `edit_id`, at the end in place of a pending one, which becomes Superseded by it.
+
+        Outcome of the new message: Queued or Parked; it keeps the old one's expire_ms.  Refused("in_turn") if a turn
+        has the old one, NotFound, or the outcome it has already.  Repeating it tells the new message's outcome.
+        """
+        return self._do(self._admin.edit(self._flows.key(tenant, thread), message_id, payload, edit_id))
 
     def park(
         self,

@@ -63,6 +63,7 @@ class Event(StrEnum):
     FREE = "free"
     CANCEL = "cancel"
     ANSWER = "answer"
+    EDIT = "edit"
     PARK = "park"
     RESUME = "resume"
     DELETE = "delete"
@@ -112,6 +113,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_I, Event.ANSWER, _I, _OPEN, "submit"),
     Transition(_R, Event.ANSWER, _R, _OPEN, "submit"),
     Transition(_P, Event.ANSWER, _P, _OPEN, "submit"),
+    Transition(_I, Event.EDIT, _I, "the message is pending: superseded by a new one", "edit"),
+    Transition(_R, Event.EDIT, _R, "the same, and above greatest(fetched_seq, done_seq + 1)", "edit"),
+    Transition(_P, Event.EDIT, _P, "the message is pending: superseded by a new one", "edit"),
     Transition(_I, Event.PARK, _P, "always", "park"),
     Transition(_R, Event.PARK, _P, "token is the named one: token + 1, released uncharged", "park"),
     Transition(_P, Event.RESUME, _I, "attempts, stalls and backoff are cleared", "resume"),

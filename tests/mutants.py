@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS_MAX = 900
 SIM = "tests/sim/test_sim.py"
 POLICIES = "tests/conformance/test_policies.py -k sqlite"
+ASK = "tests/conformance/test_questions.py -k sqlite"
+EDIT = "tests/conformance/test_edit.py -k sqlite"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -88,6 +90,36 @@ TABLE = (
     Mutant("debounce_for_ever", "ops/submit.py", "oldest + times.max_wait_ms", "2**53", POLICIES),
     Mutant("expire_counts_turns", "ops/resolve.py", "last_end=last_end or 0", "last_end=0", POLICIES),
     Mutant("expire_of_held", "ops/resolve.py", '{"above": held_upto(row), "', '{"above": row.done_seq, "', POLICIES),
+    # -- questions and edits -------------------------------------------------------------------------------------
+    Mutant("question_holds_nothing", "ops/base.py", " and self.pending and not self.held", " and self.pending", ASK),
+    Mutant("held_thread_is_due", "ops/due.py", "    if not row.held:\n", "    if row.token >= 0:\n", ASK),
+    Mutant("any_question_is_answered", "ops/submit.py", "what.if_awaiting != row.awaiting", "not row.awaiting", ASK),
+    Mutant("anyone_answers", "ops/submit.py", "== row.awaiting == submission.if_awaiting", "== row.awaiting", ASK),
+    Mutant("answered_question_stays_open", "ops/submit.py", "(what.answers or row.aw", "(row.aw", ASK),
+    Mutant(
+        "cancel_rule_ignored", "ops/submit.py", '(what.answers or row.awaiting_rule == "cancel")', "what.answers", ASK
+    ),
+    Mutant("answer_meets_the_cap", "ops/submit.py", ", debounce=None, pending_max=None)", ", debounce=None)", ASK),
+    Mutant("hot_submit_passes_question", "ops/hot.py", " or awaiting is not None or not (", " or not (", ASK),
+    Mutant("taken_question_is_asked", "ops/finish.py", "message_id=question_id).all():", 'message_id="").all():', ASK),
+    Mutant(
+        "resume_forgets_question",
+        "ops/operate.py",
+        'status="idle", attempts=0',
+        'status="idle", awaiting=None, attempts=0',
+        ASK,
+    ),
+    Mutant("edit_of_held", "ops/edit.py", "if old.seq <= held_upto(row) else", "if old.seq < 0 else", EDIT),
+    Mutant("edit_made_twice", "ops/edit.py", "    if known is not None:", "    if known is not None and 0:", EDIT),
+    Mutant(
+        "edit_conflict_ignored",
+        "ops/edit.py",
+        "known.payload_hash != what.payload_hash",
+        "known.payload_hash == ''",
+        EDIT,
+    ),
+    Mutant("edit_of_resolved", "ops/edit.py", "old.disposition != Disposition.PENDING", "old.seq < 0", EDIT),
+    Mutant("decision_edited", "ops/edit.py", "old.policy == ANSWER or what", "what", EDIT),
     # -- claim ---------------------------------------------------------------------------------------------------
     Mutant(
         "claim_token_kept", "ops/claim.py", "        token=threads.c.token + 1,\n        claim_id", "        claim_id"
@@ -125,13 +157,11 @@ TABLE = (
     Mutant(
         "claim_due_keeps_row",
         "ops/claim.py",
-        "granted or row.status != Status.IDLE or not row.pending",
+        "granted or not row.waits",
         "granted and False",
         "tests/conformance/test_reclaim.py -k 'sqlite and surplus'",
     ),
-    Mutant(
-        "claim_due_drops_waiting_row", "ops/claim.py", "granted or row.status != Status.IDLE or not row.pending", "True"
-    ),
+    Mutant("claim_due_drops_waiting_row", "ops/claim.py", "granted or not row.waits", "True"),
     Mutant(
         "adopt_any_claim",
         "ops/claim.py",

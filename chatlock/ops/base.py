@@ -106,6 +106,11 @@ class ThreadRow:
         """Whether it is stale because it fell silent, and not because it beat on until its window passed."""
         return self.stale and (self.window_ends_at or 0) > (self.expires_at or 0)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is idle and has messages for a turn, which no question keeps from beginning."""
+        return self.status == Status.IDLE and self.pending and not self.held
+
     def starts_at(self, backoff_max_ms: int) -> int:
         """When the thread may start, if idle."""
         return starts_at(self.not_before, self.quiet_until, self.now, backoff_max_ms)

@@ -93,12 +93,7 @@ AGENT = named("claim.agent", select(threads.c.agent).where(of_thread(threads)))
 
 
 def _may_claim(row: ThreadRow, request: Request, seq: int | None) -> bool:
-    if (
-        row.status != Status.IDLE
-        or not row.pending
-        or row.held
-        or row.starts_at(request.limits.backoff_max_ms) > row.now
-    ):
+    if not row.waits or row.starts_at(request.limits.backoff_max_ms) > row.now:
         return False
     return not (seq is not None and row.done_seq >= seq)
 
@@ -215,7 +210,7 @@ def claim_due(conn: Connection, key: Key, request: Request, *, skip_locked: bool
     if row is None:
         return None
     granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request)
-    if granted or row.status != Status.IDLE or not row.pending or row.held:
+    if granted or not row.waits:
         drop_due(conn, key)
     return granted
 

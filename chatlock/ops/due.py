@@ -15,7 +15,6 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import per_dialect, stable_ms, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.base import ThreadRow, b, lock, named, of_thread, run
-from chatlock.protocol import Status
 from chatlock.schema import due, threads
 
 
@@ -115,7 +114,7 @@ def dispatch(conn: Connection, key: Key, lease_ms: int, backoff_max_ms: int) -> 
     row = lock(conn, key, skip_locked=True)
     if row is None:
         return None
-    if row.status != Status.IDLE or not row.pending or row.held:
+    if not row.waits:
         drop_due(conn, key)
         return None
     if row.starts_at(backoff_max_ms) > row.now or not run(conn, LEASE, key, lease=lease_ms).all():

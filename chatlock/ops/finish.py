@@ -8,6 +8,7 @@ from sqlalchemy import Text, case, cast, func, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
+from chatlock.errors import InvalidInput
 from chatlock.ops.base import (
     SILENT,
     Claim,
@@ -26,6 +27,7 @@ from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.fence import fence
 from chatlock.ops.intents import Effect, write_intent
+from chatlock.ops.submit import KNOWN
 from chatlock.protocol import TurnState
 from chatlock.schema import messages, threads, turns
 
@@ -170,6 +172,8 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
     question_id = rule = None
     if what.question is not None:
         question_id, rule = what.question.question_id, what.question.rule
+        if run(conn, KNOWN, claim.key, incarnation=claim.incarnation, message_id=question_id).all():
+            raise InvalidInput("bad_question", "a message of the thread has the id of this question")
     mine = {"incarnation": claim.incarnation, "token": claim.token}
     ended = run(conn, ALL_DONE, claim.key, **mine, done=done, new_holes=holes, question=question_id, rule=rule).all()
     closed = run(

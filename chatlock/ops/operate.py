@@ -17,9 +17,9 @@ from chatlock.ops.finish import NO_CLAIM
 from chatlock.ops.inspect import outcome_of
 from chatlock.ops.intents import cancel_intents
 from chatlock.ops.resolve import cancel_one, held_upto
-from chatlock.ops.submit import KNOWN
+from chatlock.ops.submit import KNOWN, close_question
 from chatlock.ops.unanswered import end_unanswered, uncharged
-from chatlock.protocol import ANSWER, Disposition, NotFound, Outcome, Refused, Status, TurnState
+from chatlock.protocol import ANSWER, Cancelled, Disposition, NotFound, Outcome, Refused, Status, TurnState
 from chatlock.schema import messages, threads, turns
 
 PARK = named(
@@ -77,7 +77,8 @@ DEAD_MESSAGE = named(
 
 
 def cancel(conn: Connection, key: Key, message_id: str, backoff_max_ms: int) -> Outcome:
-    """Resolves a pending message as cancelled; any other message tells its present outcome.  Safe to repeat.
+    """Resolves a pending message as cancelled; any other message tells its present outcome.  Safe to repeat.  The id of
+    the open question closes it.
 
     Guard: while a turn runs only a message above greatest(fetched_seq, done_seq + 1), else Refused("in_turn").
     """
@@ -85,8 +86,13 @@ def cancel(conn: Connection, key: Key, message_id: str, backoff_max_ms: int) -> 
     if row is None or row.status == Status.DELETED:
         return outcome_of(conn, key, message_id)
     known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=message_id).one_or_none()
-    if known is None:
+    if known is None and message_id != row.awaiting:
         return NotFound(message_id=message_id)
+    if known is None:
+        row = close_question(conn, key, row)
+        if row.status == Status.IDLE and row.pending:
+            put_due(conn, key, row, max(row.starts_at(backoff_max_ms), row.now))
+        return Cancelled(message_id=message_id)
     if known.disposition == Disposition.PENDING:
         if known.seq <= held_upto(row):
             return Refused(message_id=message_id, seq=known.seq, reason="in_turn", state=row.status)

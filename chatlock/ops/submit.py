@@ -203,7 +203,8 @@ def lock_or_init(conn: Connection, submission: Submission) -> ThreadRow:
     return row
 
 
-def _store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRow:
+def store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRow:
+    """Inserts the message at the end of the thread.  Guard: the row is locked, and the message_id is new."""
     seq = row.last_seq + 1
     run(
         conn,
@@ -257,6 +258,8 @@ def _refusal(conn: Connection, what: Submission, row: ThreadRow, too_old: int | 
         reason = "other_turn"
     elif what.if_awaiting is not None and what.if_awaiting != row.awaiting:
         reason = "not_awaiting" if row.awaiting is None else "other_question"
+    elif what.message_id == row.awaiting and not what.answers:
+        reason = "open_question"
     elif (running or row.pending) and POLICIES[what.policy].store == "if_free":
         return _busy(conn, what, row)
     elif too_old is not None and what.overflow == "reject":
@@ -292,7 +295,7 @@ def _take_in(conn: Connection, what: Submission, row: ThreadRow, too_old: int | 
     above = held_upto(row)
     if row.awaiting is not None and (what.answers or row.awaiting_rule == "cancel"):
         row = close_question(conn, what.key, row)
-    row = _store(conn, what, row)
+    row = store(conn, what, row)
     seq = row.last_seq
     by: int | None = seq
     if what.debounce is not None and (too_old is None or what.overflow != "drop_newest"):
@@ -321,7 +324,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
     row = lock_or_init(conn, submission)
     if row.status == Status.DELETED:
         return Submitted(Gone(message_id=message_id))
-    if message_id == row.awaiting:  # an answer is never put off, merged or dropped
+    if message_id == row.awaiting == submission.if_awaiting:  # an answer is never put off, merged or dropped
         submission = replace(submission, answers=True, policy="enqueue", debounce=None, pending_max=None)
     known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=message_id).one_or_none()
     if known is not None:

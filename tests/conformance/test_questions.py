@@ -14,6 +14,7 @@ from chatlock import (
     Conflict,
     Gone,
     InvalidInput,
+    NotFound,
     Parked,
     Queued,
     Refused,
@@ -145,6 +146,23 @@ def test_precondition_alone_answers_nothing(chat: Any, database: Database) -> No
     assert rows.thread_row(database)["awaiting"] == question
 
 
+def test_message_that_only_has_the_questions_id_is_no_answer(chat: Any, database: Database) -> None:
+    question = ask(chat)
+    before = rows.dump(database)
+    refused = Refused(message_id=question, reason="open_question", state="idle")
+    assert chat.submit("c1", "yes", message_id=question) == refused
+    assert rows.dump(database) == before
+
+
+def test_question_whose_id_is_taken_is_not_asked(chat: Any, database: Database) -> None:
+    turn = chat.begin("c1", "m1")
+    stored(chat, turn.step_key("question:1"))
+    with pytest.raises(InvalidInput, match="id of this question"):
+        turn.suspend("go on?")
+    turn.finish("done")
+    assert rows.thread_row(database)["awaiting"] is None
+
+
 def test_answer_is_taken_whatever_the_client_does_with_messages(new_chat: NewChat) -> None:
     chat = new_chat(policy="reject", pending_max=1)
     question = ask(chat)
@@ -179,7 +197,7 @@ def test_dead_answer_that_is_sent_again_still_says_what_it_answers(new_chat: New
 
 def test_turn_may_ask_again(chat: Any) -> None:
     first = ask(chat)
-    with chat.turn("c1", "yes", message_id=first) as turn:
+    with chat.turn("c1", "yes", message_id=first, if_awaiting=first) as turn:
         second = turn.suspend("sure?")
     assert first != second
     assert chat.answer("c1", first, "no").seq == 2
@@ -264,6 +282,18 @@ def test_refused_message_does_not_close_the_question(chat: Any, database: Databa
 
 
 # -- what operators do --
+def test_cancelled_question_is_closed(chat: Any, database: Database) -> None:
+    ran: list[Any] = []
+    chat.handler()(lambda turn: ran.append(seen(turn)))
+    question = ask(chat)
+    stored(chat, "m2")
+    assert chat.cancel("c1", "q0") == NotFound(message_id="q0")
+    assert chat.cancel("c1", question) == Cancelled(message_id=question)
+    assert chat.answer("c1", question, "yes").reason == "not_awaiting"
+    chat.sweep_once()
+    assert ran == [["m2"]]
+
+
 def test_parked_thread_takes_the_answer_and_keeps_it(chat: Any) -> None:
     question = ask(chat)
     chat.park("c1")

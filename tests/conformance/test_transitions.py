@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from chatlock.errors import ClaimLost
 from chatlock.executor import Executor
 from chatlock.inputs import Key, new_id, payload_json
-from chatlock.ops import fence, fetch, operate, unanswered
+from chatlock.ops import edit, fence, fetch, operate, unanswered
 from chatlock.ops.audit import Act
 from chatlock.ops.base import Claim, run
 from chatlock.ops.claim import Request, claim_for
@@ -127,6 +127,10 @@ class Subject:
             case Event.ANSWER:
                 answer = replace(submission("q1"), if_awaiting="q1")
                 return self.do(lambda c: submit(c, answer, None, limits))
+            case Event.EDIT:
+                text, text_hash = payload_json("edited")
+                what = edit.Edit("m2", "e2", text, text_hash)
+                return self.do(lambda c: edit.edit(c, KEY, what, limits))
             case Event.PARK:
                 return self.do(lambda c: operate.park(c, KEY, token, ACT))
             case Event.RESUME:

@@ -1,0 +1,64 @@
+"""edit: a pending message is superseded by a new one at the end, which takes its place in the conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection
+
+from chatlock.inputs import Key
+from chatlock.ops.base import b, lock, named, of_incarnation, run
+from chatlock.ops.inspect import outcome_of
+from chatlock.ops.resolve import held_upto, supersede
+from chatlock.ops.submit import KNOWN, Submission, queued_or_parked, store
+from chatlock.protocol import ANSWER, Conflict, Disposition, Limits, NotFound, Outcome, Refused, Status
+from chatlock.schema import messages
+
+EDITED = named(
+    "edit.message",
+    select(messages.c.seq, messages.c.disposition, messages.c.policy, messages.c.expire_ms).where(
+        of_incarnation(messages), messages.c.message_id == b("message_id")
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A checked edit: the message that it replaces, its own id, and what stands there from now on."""
+
+    message_id: str
+    edit_id: str
+    payload: str
+    payload_hash: str
+
+
+def edit(conn: Connection, key: Key, what: Edit, limits: Limits) -> Outcome:
+    """Stores the new message and supersedes the pending one by it.  Safe to repeat: a known edit_id tells its outcome.
+
+    Guard: while a turn runs only a message above greatest(fetched_seq, done_seq + 1), else Refused("in_turn"); an
+    answer is Refused("answer").  A message that is resolved tells its outcome, under its own id.
+    """
+    row = lock(conn, key)
+    if row is None or row.status == Status.DELETED:
+        return outcome_of(conn, key, what.message_id)
+    known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=what.edit_id).one_or_none()
+    if known is not None:
+        if known.payload_hash != what.payload_hash:
+            return Conflict(message_id=what.edit_id, seq=known.seq, incarnation=row.incarnation)
+        return outcome_of(conn, key, what.edit_id)
+    old = run(conn, EDITED, key, incarnation=row.incarnation, message_id=what.message_id).one_or_none()
+    if old is None:
+        return NotFound(message_id=what.message_id)
+    if old.disposition != Disposition.PENDING:
+        return outcome_of(conn, key, what.message_id)
+    reason = "in_turn" if old.seq <= held_upto(row) else None
+    if old.policy == ANSWER or what.edit_id == row.awaiting:
+        reason = "answer"
+    if reason is not None:
+        return Refused(message_id=what.message_id, seq=old.seq, reason=reason, state=row.status)
+    kept = {"policy": old.policy, "expire_ms": old.expire_ms}
+    row = store(conn, Submission(key, what.edit_id, what.payload, what.payload_hash, row.agent, **kept), row)
+    seq, far = row.last_seq, limits.backoff_max_ms
+    row = supersede(conn, key, row, above=old.seq - 1, upto=old.seq, by=seq, backoff_max_ms=far)
+    return queued_or_parked(what.edit_id, seq, row)
