@@ -175,6 +175,12 @@ def fault_of(error: BaseException) -> Fault:
     return Fault.DISCONNECT if type(orig).__name__ in ("OperationalError", "InterfaceError") else Fault.OTHER
 
 
+def is_driver_error(error: BaseException) -> bool:
+    """Whether a database driver raised it, wrapped by SQLAlchemy or not."""
+    module = type(error).__module__.partition(".")[0]
+    return isinstance(error, DBAPIError) or module in ("sqlite3", "psycopg")
+
+
 def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
     """The sync URL behind what the caller gave; InvalidInput for a database that chatlock cannot stand on."""
     try:

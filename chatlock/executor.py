@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, Connection
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from chatlock import migrations
-from chatlock.dialects import BEGIN, BEGIN_SNAPSHOT, Fault, checked_url, fault_of, make_engine
+from chatlock.dialects import BEGIN, BEGIN_SNAPSHOT, Fault, checked_url, fault_of, is_driver_error, make_engine
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.faults import typed_error
 from chatlock.ops.hot import NotAsHeld
@@ -270,7 +269,7 @@ class Executor:
                 raise StoreUnavailable("no database connection became free; raise pool_size") from None
             except Exception as error:
                 fault = fault_of(error)
-                if fault is Fault.OTHER and not _is_driver_error(error):
+                if fault is Fault.OTHER and not is_driver_error(error):
                     raise
                 commit_unknown = commit_unknown or (attempt.committing and fault in (Fault.DISCONNECT, Fault.DISK))
                 again = False
@@ -291,11 +290,6 @@ class Executor:
     def _forget_connections(self) -> None:
         for engine in self._engines():
             engine.dispose()
-
-
-def _is_driver_error(error: BaseException) -> bool:
-    module = type(error).__module__.partition(".")[0]
-    return isinstance(error, DBAPIError) or module in ("sqlite3", "psycopg")
 
 
 def _at_rest(driver: Any) -> bool:

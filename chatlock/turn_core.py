@@ -24,7 +24,7 @@ from chatlock.ops.base import Message, turn_state
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished, Question
 from chatlock.ops.intents import REPLY, Effect
-from chatlock.protocol import AWAITING_RULES
+from chatlock.protocol import AWAITING_RULES, TurnState
 from chatlock.store import Store
 
 log = logging.getLogger("chatlock")
@@ -183,7 +183,6 @@ class TurnCore:
     ) -> Finished:
         what = self._finish_of(store, reply, upto)
         if conn is not None:
-            self.reply, self.upto = from_json(what.reply), what.upto
             return await self._finish_in(store, conn, what)
         return await self._finish(store, what, request)
 
@@ -207,14 +206,25 @@ class TurnCore:
 
     async def _finish_in(self, store: Store, conn: Any, what: Finish) -> Finished:
         """Inside the caller's transaction: whether the turn is done is read back when its block ends."""
-        finished: Finished | None = await self._losing(
-            on_caller(store.io, conn, lambda c: finish_ops.finish_in(c, what))
+        finished: Finished = await self._on_conn(
+            store, on_caller(store.io, conn, lambda c: finish_ops.finish_in(c, what))
         )
-        if finished is None:
-            self.set_lost()
-            raise ClaimLost
-        self.finished = finished
+        self.finished, self.reply, self.upto = finished, from_json(what.reply), what.upto
         return finished
+
+    async def _on_conn(self, store: Store, call: Awaitable[Any]) -> Any:
+        """What is refused in the caller's transaction although the claim is held says something of that transaction."""
+        try:
+            return await call
+        except ClaimLost:
+            if await store.read("turn_state", lambda c: turn_state(c, self.claim)) != TurnState.RUNNING:
+                self.set_lost()
+                raise
+        if self.finished is not None:
+            text = "this turn is finished already in a transaction that is not committed: commit that one"
+            raise InvalidInput("finished_already", text)
+        text = "conn does not see this turn: it is of another database, or its transaction is older than the turn"
+        raise InvalidInput("other_database", text)
 
     async def confirm(self, store: Store) -> bool:
         """Whether a finish in the caller's transaction was committed, read by token.  False: rolled back, the turn
@@ -268,9 +278,9 @@ class TurnCore:
         self._check_open(store)
         kind = driver_kind(conn)
         if kind is None:
-            await self._losing(on_caller(store.io, conn, lambda c: fence_ops.fence(c, self.claim)))
+            await self._on_conn(store, on_caller(store.io, conn, lambda c: fence_ops.fence(c, self.claim)))
         else:
-            await self._losing(self._fence_driver(store, conn, kind))
+            await self._on_conn(store, self._fence_driver(store, conn, kind))
 
     async def _fence_driver(self, store: Store, conn: Any, kind: fence_ops.Kind) -> None:
         fence_ops.judge(await on_driver(store.io, conn, fence_ops.on_driver(kind, self.claim)))

@@ -8,7 +8,7 @@ from sqlalchemy import Text, case, cast, func, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
-from chatlock.errors import InvalidInput
+from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.ops.base import (
     SILENT,
     Claim,
@@ -155,10 +155,16 @@ def finish(conn: Connection, what: Finish, request: Request | None = None) -> Fi
     return _idle_or_next(conn, what, request)
 
 
-def finish_in(conn: Connection, what: Finish) -> Finished | None:
-    """finish in the caller's own transaction: the fence comes first, because its write takes SQLite's lock."""
+def finish_in(conn: Connection, what: Finish) -> Finished:
+    """finish in the caller's own transaction: the fence comes first, because its write takes SQLite's lock.
+
+    Raises ClaimLost.
+    """
     fence(conn, what.claim)
-    return finish(conn, what)
+    finished = finish(conn, what)
+    if finished is None:
+        raise ClaimLost
+    return finished
 
 
 def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
