@@ -1,17 +1,12 @@
-"""Detached turns: run in tasks that the application owns, so that a client that goes away does not stop its turn.
-
-And what their clients see of them: the outcome so far, and the events.
-"""
+"""Detached turns: run in tasks that the application owns, so that a client that goes away does not stop its turn."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from chatlock import AsyncChatlock, ChatlockError, Event, NotFound, Outcome, StoreUnavailable
-from chatlock.middleware.http import answer_to_error, document, sse
+from chatlock import Outcome, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -22,12 +17,13 @@ class Detached:
     def __init__(self, tasks_max: int) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tasks_max = tasks_max
+        self._draining = False
 
     def start(self, flow: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Starts a flow.  Raises StoreUnavailable when too many run."""
-        if len(self._tasks) >= self._tasks_max:
+        """Starts a flow.  Raises StoreUnavailable when too many run, or the process is going down."""
+        if self._draining or len(self._tasks) >= self._tasks_max:
             flow.close()
-            raise StoreUnavailable("too many turns run in this process; try again later")
+            raise StoreUnavailable("this process takes no more turns; try again later")
         task = asyncio.ensure_future(flow)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -39,36 +35,37 @@ class Detached:
             task.exception()
 
     async def drain(self, drain_s: float) -> None:
-        """Lets the tasks end for up to drain_s, then cancels them: their turns are released uncharged."""
+        """Takes no more tasks, lets those that run end for up to drain_s, then cancels them: their turns are released
+        uncharged.
+        """
+        self._draining = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=drain_s)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=drain_s or 1)
+            await asyncio.wait(set(self._tasks), timeout=max(drain_s, 1))
 
 
-async def stored_outcome(
-    chat: AsyncChatlock, task: asyncio.Task[Outcome], thread: str, message_id: str, owner: str
-) -> Outcome:
-    """The outcome so far of a message whose turn goes on detached; it is told only once the message is stored."""
-    while not task.done():
-        outcome = await chat.status(thread, message_id, tenant=owner)
-        if not isinstance(outcome, NotFound):
-            return outcome
-        await asyncio.wait({task}, timeout=0.02)
-    return task.result()
+class Submitting:
+    """A submit that goes on detached, and the moment in which its message is stored."""
 
+    def __init__(
+        self, detached: Detached, submit: Callable[[Callable[[Outcome], object]], Coroutine[Any, Any, Outcome]]
+    ) -> None:
+        self.stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.task = detached.start(submit(self._keep))
 
-async def as_sse(events: AsyncIterator[Event], last_id: str | None) -> AsyncIterator[bytes]:
-    """Events from the one after last_id on; an error after the stream began is an event of its own."""
-    skipping = last_id is not None
-    try:
-        async with aclosing(events) as source:  # type: ignore[type-var]
-            async for event in source:
-                data = document(event.data) if isinstance(event.data, Outcome) else event.data
-                if not skipping or event.kind != "chunk":
-                    yield sse(event.id, event.kind, data)
-                skipping = skipping and event.id != last_id
-    except ChatlockError as error:
-        yield sse("error", "error", answer_to_error(error).body)
+    def _keep(self, outcome: Outcome) -> None:
+        if not self.stored.done():
+            self.stored.set_result(outcome)
+
+    async def refused(self) -> Outcome | None:
+        """None once the message is stored; the outcome of one that is not.  Raises what submit raised."""
+        await asyncio.wait({self.task, self.stored}, return_when=asyncio.FIRST_COMPLETED)
+        return None if self.stored.done() else self.task.result()
+
+    async def outcome(self, wait_s: float) -> Outcome | None:
+        """The outcome; None if it is not known within wait_s."""
+        await asyncio.wait({self.task}, timeout=wait_s)
+        return self.task.result() if self.task.done() else None

@@ -1,6 +1,6 @@
 """Outcomes and errors as HTTP answers, the same for every framework: status, headers, JSON.
 
-Problems are RFC 9457 documents.  Nothing here names another tenant, a payload or a secret.
+Problems are RFC 9457 documents.  Nothing here names another tenant, a payload, who holds a turn or a secret.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from chatlock import (
     AlreadyAnswered,
@@ -33,11 +33,11 @@ from chatlock import (
 )
 
 PROBLEM = "application/problem+json"
-BODY_BYTES_MAX = 512 * 1024
 RETRY_S = 2
 RETRY_LEAST_S, RETRY_MOST_S = 1, 10
-_KEY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s",;]+)')
-_WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
+NOT_TOLD = {"reason", "holder"}  # an error's text and a process's name are for operators
+PRECONDITIONS = ("not_running", "other_turn")
+INPUT_STATUS = {"too_large": 413, "not_json_content_type": 415}
 
 
 @dataclass(frozen=True)
@@ -45,28 +45,61 @@ class Answer:
     """What to send back."""
 
     status: int
-    body: dict[str, Any]
+    body: dict[str, Any] | None
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
-    def media_type(self) -> str:
-        """application/problem+json for errors, else application/json."""
+    def media_type(self) -> str | None:
+        """application/problem+json for errors, else application/json; None without a body."""
+        if self.body is None:
+            return None
         return PROBLEM if self.status >= 400 else "application/json"
 
     def content(self) -> bytes:
         """The body as UTF-8 JSON."""
-        return json.dumps(self.body, ensure_ascii=False, separators=(",", ":")).encode()
+        return b"" if self.body is None else compact(self.body).encode()
 
 
-def problem(status: int, name: str, title: str, *, detail: str = "", retry: bool = False, **more: Any) -> Answer:
-    """An RFC 9457 document; `name` is the last part of its type."""
-    body = {"type": f"urn:chatlock:problem:{name}", "title": title, "status": status, **more}
-    headers = {"Cache-Control": "no-store"}
-    if detail:
-        body["detail"] = detail
-    if retry:
-        headers["Retry-After"] = str(retry_s(more.get("eta_ms")))
-    return Answer(status, body, headers)
+@dataclass(frozen=True)
+class Stream:
+    """Server-sent events to send back, with status 200."""
+
+    events: AsyncIterator[bytes]
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def compact(value: Any) -> str:
+    """Canonical enough for the wire: JSON without spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def answer(status: int, body: dict[str, Any] | None, **headers: str) -> Answer:
+    """An answer that nobody keeps: the same request may be told something else a moment later."""
+    named = {name.replace("_", "-"): value for name, value in headers.items() if value}
+    return Answer(status, body, {"Cache-Control": "no-store", **named})
+
+
+def problem(status: int, name: str, title: str, *, retry_s: int = 0, **more: Any) -> Answer:
+    """An RFC 9457 document; `name` is the last part of its type.  retry_s: when it may be tried again; 0 = not."""
+    members = {key: value for key, value in more.items() if value is not None}
+    body = {"type": f"urn:chatlock:problem:{name}", "title": title, "status": status, **members}
+    return answer(status, body, Retry_After=str(retry_s) if retry_s else "")
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as JSON: its kind in lower case, and its fields."""
+    return {"outcome": kind(type(outcome)), **{k: v for k, v in vars(outcome).items() if k not in NOT_TOLD}}
+
+
+def kind(outcome: type[Outcome]) -> str:
+    """An outcome's name on the wire."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", outcome.__name__).lower()
+
+
+def etag(outcome: Outcome) -> str:
+    """The turn that answers or has answered the message, for If-Match; "" where there is none."""
+    turn = getattr(outcome, "turn", None)
+    return f'"{outcome.incarnation}-{turn}"' if turn is not None and outcome.incarnation is not None else ""
 
 
 def retry_s(eta_ms: int | None) -> int:
@@ -74,66 +107,55 @@ def retry_s(eta_ms: int | None) -> int:
     return RETRY_S if eta_ms is None else max(RETRY_LEAST_S, min(RETRY_MOST_S, math.ceil(eta_ms / 1000)))
 
 
-def _retry_after(outcome: Outcome) -> dict[str, str]:
-    return {"Retry-After": str(retry_s(getattr(outcome, "eta_ms", None)))}
-
-
-def document(outcome: Outcome) -> dict[str, Any]:
-    """An outcome as JSON: its fields, and its kind in lower case."""
-    return {"outcome": _kind(outcome), **vars(outcome)}
-
-
-def _kind(outcome: Outcome) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(outcome).__name__).lower()
-
-
-def location(prefix: str, thread: str, message_id: str) -> str:
-    """Where a message's outcome can be read; ids are user data and quoted."""
-    return f"{prefix}/threads/{quote(thread, safe='')}/messages/{quote(message_id, safe='')}"
-
-
 def answer_to_submit(outcome: Outcome, where: str) -> Answer:
     """The answer to a POST.  where: the location of the message."""
     match outcome:
         case Answered():
-            return Answer(200, document(outcome), {"Content-Location": where})
+            return answer(200, document(outcome), Content_Location=where, ETag=etag(outcome))
         case AlreadyAnswered():
-            return Answer(200, document(outcome), {"Content-Location": where, "Idempotency-Replayed": "true"})
+            replayed = {"Content_Location": where, "ETag": etag(outcome), "Idempotency_Replayed": "true"}
+            return answer(200, document(outcome), **replayed)
         case Queued() | Parked():
-            headers = {"Location": where, "Preference-Applied": "respond-async", **_retry_after(outcome)}
-            return Answer(202, document(outcome), headers)
+            retry = str(retry_s(getattr(outcome, "eta_ms", None)))
+            headers = {"Location": where, "Retry_After": retry, "Preference_Applied": "respond-async"}
+            return answer(202, document(outcome), ETag=etag(outcome), **headers)
         case Conflict():
             return problem(422, "idempotency-key-reused", "This key was used with another payload")
         case Busy():
-            return problem(
-                409, "thread-busy", "A turn is running", retry=True, since_ms=outcome.since_ms, eta_ms=outcome.eta_ms
-            )
+            told = {"since_ms": outcome.since_ms, "live": outcome.live}
+            told |= {"position": outcome.position, "eta_ms": outcome.eta_ms}
+            return problem(409, "thread-busy", "A turn is running", retry_s=retry_s(outcome.eta_ms), **told)
+        case Refused(reason="full"):
+            return problem(429, "too-many-pending", "Too many messages wait for a turn", retry_s=RETRY_S)
         case Refused():
-            return problem(412, "precondition-failed", "Refused in the present state", reason=outcome.reason)
+            status, name = (412, "precondition-failed") if outcome.reason in PRECONDITIONS else (409, "refused")
+            return problem(status, name, "Refused in the present state", reason=outcome.reason, state=outcome.state)
         case Gone():
             return problem(410, "thread-deleted", "This thread was deleted")
         case NotFound():
             return not_found()
         case Unknown():
-            return problem(503, "unknown", "The result is not known; send it again with the same key", retry=True)
+            title = "The result is not known; send it again with the same key"
+            return problem(503, "unknown", title, retry_s=RETRY_S)
         case Dead():
-            return problem(409, "message-dead", "The message was given up", reason=outcome.reason)
+            return problem(409, "message-dead", "The message was given up")
         case Superseded():
             return problem(409, "message-superseded", "A newer message took its place")
-    return problem(409, f"message-{_kind(outcome)}", "The message was resolved without an answer")
+    return problem(409, f"message-{kind(type(outcome))}", "The message was resolved without an answer")
 
 
 def answer_to_status(outcome: Outcome) -> Answer:
     """The answer to a GET: the outcome, or 404 as for a message that never existed."""
     if isinstance(outcome, NotFound):
         return not_found()
-    return Answer(200, document(outcome), _retry_after(outcome) if isinstance(outcome, Queued) else {})
+    again = str(retry_s(outcome.eta_ms)) if isinstance(outcome, Queued) else ""
+    return answer(200, document(outcome), ETag=etag(outcome), Retry_After=again)
 
 
 def answer_to_cancel(outcome: Outcome) -> Answer:
     """The answer to a cancellation: what became of the message."""
     if isinstance(outcome, Refused):
-        return problem(409, "in-turn", "A turn has this message", reason=outcome.reason)
+        return problem(409, "in-turn", "A turn has this message", reason=outcome.reason, state=outcome.state)
     return answer_to_status(outcome)
 
 
@@ -147,49 +169,13 @@ def answer_to_error(error: ChatlockError) -> Answer:
     if isinstance(error, MissingTenant):
         return problem(401, "no-tenant", "Who is asking is not known")
     if isinstance(error, InvalidInput):
-        status = 413 if error.reason == "too_large" else 400
-        return problem(status, error.reason.replace("_", "-"), "The request breaks a limit", detail=str(error))
+        status, name = INPUT_STATUS.get(error.reason, 400), error.reason.replace("_", "-")
+        return problem(status, name, "The request breaks a limit", detail=str(error))
     if isinstance(error, StoreUnavailable):
-        return problem(503, "unavailable", "Nothing was stored; try again", retry=True)
+        return problem(503, "unavailable", "Nothing was stored; try again", retry_s=RETRY_S)
     return problem(500, "internal", "The service is not set up correctly")
 
 
-def payload_of(body: bytes) -> Any:
-    """The JSON value of a request body.  Raises InvalidInput."""
-    if len(body) > BODY_BYTES_MAX:
-        raise InvalidInput("too_large", f"the body is larger than {BODY_BYTES_MAX} bytes")
-    try:
-        return json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise InvalidInput("not_json", "the body is not JSON") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)
-
-
-def idempotency_key(header: str | None) -> str | None:
-    """The Idempotency-Key, quoted as the draft says or bare as most clients send it.  Raises InvalidInput."""
-    if header is None:
-        return None
-    found = _KEY.fullmatch(header.strip())
-    if found is None:
-        raise InvalidInput("bad_idempotency_key", "Idempotency-Key must be one string, quoted or bare")
-    quoted, bare = found.groups()
-    return bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
-
-
-def wait_ms_of(prefer: str | None, default_ms: int) -> int:
-    """How long to wait, from Prefer: `respond-async` alone does not wait, `wait=N` waits N seconds."""
-    if prefer is None:
-        return default_ms
-    wait = _WAIT.search(prefer)
-    if wait is not None:
-        return min(int(wait.group(1)) * 1000, 10 * 60_000)
-    return 0 if "respond-async" in prefer else default_ms
-
-
-def sse(event_id: str, kind: str, data: Any) -> bytes:
+def sse(event_id: str, name: str, data: Any) -> bytes:
     """One server-sent event."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return f"id: {event_id}\nevent: {kind}\ndata: {text}\n\n".encode()
+    return f"id: {event_id}\nevent: {name}\ndata: {compact(data)}\n\n".encode()

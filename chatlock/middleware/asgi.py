@@ -1,0 +1,170 @@
+"""Pure ASGI, for Starlette and every other ASGI framework: an application to mount, and a turn around requests.
+
+    Mount("/chats", ChatApp(chat, tenant=tenant_of_scope))
+    Middleware(TurnMiddleware, chat=chat, key=key_of_scope)
+
+Neither needs a framework.  A BaseHTTPMiddleware would let the claim go before the response has been streamed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any, TypeVar
+
+from chatlock import AsyncChatlock, ChatlockError, TurnNotGranted
+from chatlock.middleware.asked import EVENTS, Asked, body_of, check_json, headers_of, payload_of
+from chatlock.middleware.connection import App, Connection, Receive, Scope, Send, parts_of, path_of
+from chatlock.middleware.endpoints import Endpoints
+from chatlock.middleware.http import Answer, Stream, answer_to_error, answer_to_submit, problem
+from chatlock.middleware.socket import POLICY, Socket, same_origin
+
+T = TypeVar("T")
+
+_ROUTE = re.compile(
+    r"/threads/(?P<thread>[^/]+)/(?P<what>socket|messages(?:/(?P<message>[^/]+)(?P<of>/events|/cancel)?)?)"
+)
+
+
+async def respond(connection: Connection, answer: Answer | Stream) -> None:
+    """Sends the answer; a stream until the client has gone."""
+    status, media_type = (answer.status, answer.media_type) if isinstance(answer, Answer) else (200, EVENTS)
+    headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+    if media_type is not None:
+        headers.append((b"content-type", media_type.encode()))
+    await connection.send({"type": "http.response.start", "status": status, "headers": headers})
+    if isinstance(answer, Answer):
+        await connection.send({"type": "http.response.body", "body": answer.content()})
+        return
+    sending = asyncio.ensure_future(_send_all(connection, answer.events))
+    receiving = asyncio.ensure_future(_disconnected(connection))
+    try:
+        await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sending.cancel()
+        receiving.cancel()
+        await asyncio.gather(sending, receiving, return_exceptions=True)
+
+
+async def _send_all(connection: Connection, parts: AsyncIterator[bytes]) -> None:
+    source: Any = parts
+    async with aclosing(source):
+        async for part in source:
+            await connection.send({"type": "http.response.body", "body": part, "more_body": True})
+    await connection.send({"type": "http.response.body", "body": b""})
+
+
+async def _disconnected(connection: Connection) -> None:
+    while (await connection.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _told(value: T | Awaitable[T]) -> T:
+    return await value if inspect.isawaitable(value) else value
+
+
+class ChatApp:
+    """The same paths as the FastAPI router, for the tenant that `tenant(scope)` names; None = 401.
+
+    Turns are detached: a client that drops does not stop them.  Call drain() when the process goes down.
+    """
+
+    def __init__(
+        self,
+        chat: AsyncChatlock,
+        *,
+        tenant: Callable[[Scope], str | Awaitable[str | None] | None],
+        agent: str = "default",
+        tasks_max: int = 1_000,
+    ) -> None:
+        self._endpoints, self._tenant = Endpoints(chat, agent=agent, tasks_max=tasks_max), tenant
+
+    async def drain(self, drain_s: float = 10.0) -> None:
+        """Lets running turns end for up to drain_s, then releases them uncharged."""
+        await self._endpoints.detached.drain(drain_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        route = _ROUTE.fullmatch(path)
+        if scope["type"] == "websocket":
+            await self._talk(scope, receive, send, route)
+        elif scope["type"] == "http":
+            connection = Connection(receive, send)
+            with suppress(OSError):  # the client has gone
+                await respond(connection, await self._answer(scope, connection, route))
+
+    async def _answer(self, scope: Scope, connection: Connection, route: re.Match[str] | None) -> Answer | Stream:
+        if route is None or route["what"] == "socket":
+            return problem(404, "not-found", "No such path")
+        owner = await _told(self._tenant(scope))
+        thread, message_id, of = route["thread"], route["message"], route["of"]
+        headers, endpoints = headers_of(scope["headers"]), self._endpoints
+        match scope["method"], message_id, of:
+            case "POST", None, _:
+                return await endpoints.post(owner, thread, headers, parts_of(connection.receive), path_of(scope))
+            case "GET", str(), None:
+                return await endpoints.read(owner, thread, message_id)
+            case "GET", str(), "/events":
+                return await endpoints.events(owner, thread, message_id, headers)
+            case "POST", str(), "/cancel":
+                return await endpoints.cancel(owner, thread, message_id)
+        return problem(405, "method-not-allowed", "Not with this method")
+
+    async def _talk(self, scope: Scope, receive: Receive, send: Send, route: re.Match[str] | None) -> None:
+        await receive()
+        owner = await _told(self._tenant(scope))
+        known = route is not None and route["what"] == "socket"
+        if route is None or not known or owner is None or not same_origin(headers_of(scope["headers"])):
+            await send({"type": "websocket.close", "code": POLICY})
+            return
+        await send({"type": "websocket.accept"})
+        await Socket(self._endpoints, owner, route["thread"], send).serve(receive)
+
+
+class TurnMiddleware:
+    """Holds an attached turn around each request that key(scope) names a (tenant, thread) for; None = passes it by.
+
+    The body is the message's payload, and the application may read it again.  The turn is scope["state"]["turn"], which
+    is request.state.turn in Starlette: finish it in the handler, or in what it streams.  A client that goes away
+    releases it, uncharged.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        chat: AsyncChatlock,
+        key: Callable[[Scope], tuple[str, str] | Awaitable[tuple[str, str] | None] | None],
+        agent: str = "default",
+    ) -> None:
+        self._app, self._chat, self._key, self._agent = app, chat, key, agent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = await _told(self._key(scope)) if scope["type"] == "http" else None
+        if key is None:
+            await self._app(scope, receive, send)
+            return
+        connection = Connection(receive, send)
+        try:
+            await self._hold(scope, connection, *key)
+        except TurnNotGranted as error:
+            await respond(connection, answer_to_submit(error.outcome, path_of(scope)))
+        except ChatlockError as error:
+            if connection.begun:
+                raise
+            await respond(connection, answer_to_error(error))
+
+    async def _hold(self, scope: Scope, connection: Connection, tenant: str, thread: str) -> None:
+        headers = headers_of(scope["headers"])
+        check_json(headers)
+        body = await body_of(parts_of(connection.receive))
+        asked: Any = vars(Asked.of(headers))
+        options = {name: asked[name] for name in ("message_id", "wait_ms", "if_turn")}
+        async with self._chat.turn(thread, payload_of(body), tenant=tenant, agent=self._agent, **options) as turn:
+            connection.unread(body)
+            scope.setdefault("state", {})["turn"] = turn
+            async with connection.releasing(turn):
+                await self._app(scope, connection.receive, connection.send)

@@ -1,0 +1,167 @@
+"""What an HTTP API for chats does, the same for every framework: it is given who asks, and what for.
+
+POST /threads/{thread}/messages                       GET /threads/{thread}/messages/{message_id}
+POST /threads/{thread}/messages/{message_id}/cancel   GET /threads/{thread}/messages/{message_id}/events
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing, suppress
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec
+from urllib.parse import quote
+
+from chatlock import AsyncChatlock, ChatlockError, Event, MissingTenant, NotFound, Outcome, Queued
+from chatlock.middleware.asked import Asked, body_of, check_json, payload_of
+from chatlock.middleware.detached import Detached, Submitting
+from chatlock.middleware.http import (
+    Answer,
+    Stream,
+    answer,
+    answer_to_cancel,
+    answer_to_error,
+    answer_to_status,
+    answer_to_submit,
+    document,
+    sse,
+)
+
+P = ParamSpec("P")
+Headers = Mapping[str, str]
+
+QUIET_S = 15.0
+"""A stream says so often that it is alive: proxies close what is silent for longer."""
+STREAMED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def answers(
+    call: Callable[Concatenate[Endpoints, str, P], Awaitable[Answer | Stream]],
+) -> Callable[Concatenate[Endpoints, str | None, P], Coroutine[Any, Any, Answer | Stream]]:
+    """Errors of chatlock become problem documents.  Whoever is nobody is refused, whatever tenant the client has."""
+
+    async def answering(self: Endpoints, owner: str | None, /, *args: P.args, **kwargs: P.kwargs) -> Answer | Stream:
+        try:
+            if owner is None:
+                raise MissingTenant
+            return await call(self, owner, *args, **kwargs)
+        except ChatlockError as error:
+            return answer_to_error(error)
+
+    update_wrapper(answering, call)
+    return answering
+
+
+class Endpoints:
+    """Over one client.  Turns are detached: a client that drops does not stop them."""
+
+    def __init__(self, chat: AsyncChatlock, *, agent: str, tasks_max: int) -> None:
+        self.chat, self._agent = chat, agent
+        self.detached = Detached(tasks_max)
+
+    def submitting(self, owner: str, thread: str, payload: Any, asked: Asked) -> Submitting:
+        """Begins to submit; raises what is wrong with it once it is waited for."""
+        options: dict[str, Any] = {"message_id": asked.message_id, "tenant": owner, "agent": self._agent}
+        options |= {"wait_ms": asked.wait_ms, "if_turn": asked.if_turn}
+        return Submitting(self.detached, lambda stored: self.chat.submit(thread, payload, on_stored=stored, **options))
+
+    @answers
+    async def post(
+        self, owner: str, thread: str, headers: Headers, body: AsyncIterator[bytes], path: str
+    ) -> Answer | Stream:
+        """Stores a message, and tells its outcome, where to find it later, or its events as they come.
+
+        path: the one that was asked for; the message is found below it.
+        """
+        check_json(headers)
+        payload, asked = payload_of(await body_of(body)), Asked.of(headers)
+        where = f"{path.rstrip('/')}/{quote(asked.message_id, safe='')}"
+        submitting = self.submitting(owner, thread, payload, asked)
+        refused = await submitting.refused()
+        if refused is not None:
+            return answer_to_submit(refused, where)
+        if asked.streams:
+            return self._stream(owner, thread, asked.message_id, None, Content_Location=where)
+        outcome = await submitting.outcome(asked.wait_ms / 1000)
+        if outcome is None or isinstance(outcome, Queued):  # where it stands now
+            outcome = await self.chat.status(thread, asked.message_id, tenant=owner)
+        return answer_to_submit(outcome, where)
+
+    @answers
+    async def read(self, owner: str, thread: str, message_id: str) -> Answer | Stream:
+        """What became of a message."""
+        return answer_to_status(await self.chat.status(thread, message_id, tenant=owner))
+
+    @answers
+    async def events(self, owner: str, thread: str, message_id: str, headers: Headers) -> Answer | Stream:
+        """A message's events from the one after Last-Event-ID on; 204 to a client that has seen the last one."""
+        outcome = await self.chat.status(thread, message_id, tenant=owner)
+        last_id = headers.get("last-event-id")
+        if isinstance(outcome, NotFound):
+            return answer_to_status(outcome)
+        if last_id == f"{message_id}-outcome" and not isinstance(outcome, Queued):
+            return answer(204, None)
+        return self._stream(owner, thread, message_id, last_id)
+
+    @answers
+    async def cancel(self, owner: str, thread: str, message_id: str) -> Answer | Stream:
+        """Cancels a message that no turn has fetched."""
+        return answer_to_cancel(await self.chat.cancel(thread, message_id, tenant=owner))
+
+    def _stream(self, owner: str, thread: str, message_id: str, last_id: str | None, **headers: str) -> Stream:
+        events = as_sse(self.follow(owner, thread, message_id, last_id))
+        return Stream(events, STREAMED | {name.replace("_", "-"): value for name, value in headers.items()})
+
+    async def follow(self, owner: str, thread: str, message_id: str, last_id: str | None) -> AsyncIterator[Event]:
+        """A message's events, without the chunks that a client which has seen last_id knows."""
+        source: Any = self.chat.follow(thread, message_id, tenant=owner, wait_ms=None)
+        async with aclosing(source) as events:
+            async for event in events:
+                if event.kind != "chunk" or _is_after(event.id, last_id):
+                    yield event
+
+
+def _is_after(event_id: str, last_id: str | None) -> bool:
+    """Whether a chunk comes after the last one seen.  Those of another turn do: the message is answered anew."""
+    turn, _, number = event_id.rpartition("-")
+    seen_turn, _, seen = (last_id or "").rpartition("-")
+    return turn != seen_turn or not seen.isdecimal() or int(number) > int(seen)
+
+
+def data_of(event: Event) -> Any:
+    """An event's data as JSON."""
+    return document(event.data) if isinstance(event.data, Outcome) else event.data
+
+
+async def as_sse(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    """Events as text/event-stream; an error after the stream began is an event of its own."""
+    source: Any = events
+    async with aclosing(source):
+        upcoming: asyncio.Future[Event] | None = asyncio.ensure_future(anext(source))
+        try:
+            await asyncio.sleep(0)  # whoever has received anything listens already
+            yield b"retry: 1000\n\n"
+            while True:
+                upcoming = upcoming or asyncio.ensure_future(anext(source))
+                if not (await asyncio.wait({upcoming}, timeout=QUIET_S))[0]:
+                    yield b": still here\n\n"
+                    continue
+                event, upcoming = upcoming.result(), None
+                yield sse(event.id, event.kind, data_of(event))
+        except StopAsyncIteration:
+            return
+        except ChatlockError as error:
+            yield sse("error", "error", answer_to_error(error).body)
+        finally:
+            await _stopped(upcoming)
+
+
+async def _stopped(upcoming: asyncio.Future[Event] | None) -> None:
+    """Cancels the wait for the next event.  A server may cancel again and again meanwhile."""
+    if upcoming is None:
+        return
+    upcoming.cancel()
+    while not upcoming.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({upcoming})

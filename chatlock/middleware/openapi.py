@@ -1,0 +1,127 @@
+"""The answers of the endpoints as OpenAPI 3.1, drawn from the outcomes themselves."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from chatlock import AlreadyAnswered, Answered, Cancelled, Dead, Expired, Gone, Outcome, Parked, Queued, Superseded
+from chatlock.middleware.asked import EVENTS
+from chatlock.middleware.http import NOT_TOLD, PROBLEM, kind
+
+TYPES: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    int | None: {"type": ["integer", "null"]},
+    Any: {},
+}
+PROBLEMS = {
+    400: "Malformed request",
+    401: "Who is asking is not known",
+    404: "Not found, or another tenant's",
+    409: "In the way of a turn, or resolved without an answer",
+    410: "The thread was deleted",
+    412: "The turn that If-Match names does not run",
+    413: "Too large",
+    415: "Not application/json",
+    422: "The key was used with another payload",
+    429: "Too many messages wait for a turn",
+    503: "Try again later",
+}
+MESSAGE = (Answered, AlreadyAnswered, Queued, Parked, Superseded, Cancelled, Expired, Dead, Gone)
+_HEADERS = {
+    "Retry-After": ("Seconds", "integer"),
+    "ETag": ("The turn, for If-Match", "string"),
+    "Location": ("The message", "string"),
+    "Content-Location": ("The message", "string"),
+    "Preference-Applied": ("respond-async", "string"),
+    "Idempotency-Replayed": ("true: the stored answer of an earlier request", "string"),
+}
+_PAYLOAD = {
+    "description": "The message: any JSON value of up to 256 KiB, 64 levels, integers within 2**53, no NUL",
+    "required": True,
+    "content": {"application/json": {"schema": {}}},
+}
+
+
+def outcome_schema(outcome: type[Outcome]) -> dict[str, Any]:
+    """An outcome's document."""
+    hints = get_type_hints(outcome)
+    told = {field.name: TYPES[hints[field.name]] for field in fields(outcome) if field.name not in NOT_TOLD}
+    properties: dict[str, Any] = {"outcome": {"const": kind(outcome)}, **told}
+    return {"type": "object", "title": outcome.__name__, "required": list(properties), "properties": properties}
+
+
+def _told(description: str, outcomes: tuple[type[Outcome], ...], *names: str, streams: bool = False) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": {"oneOf": [outcome_schema(o) for o in outcomes]}}}
+    if streams:
+        content[EVENTS] = {"schema": {"type": "string"}}
+    return {"description": description, "content": content, "headers": _headers(*names)}
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {n: {"description": _HEADERS[n][0], "schema": {"type": _HEADERS[n][1]}} for n in names}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These statuses as problem documents."""
+    members = {"type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"}}
+    schema = {"type": "object", "title": "Problem", "required": list(members), "properties": members}
+    return {
+        status: {
+            "description": PROBLEMS[status],
+            "content": {PROBLEM: {"schema": schema}},
+            "headers": _headers(*(("Retry-After",) if status in (409, 429, 503) else ())),
+        }
+        for status in statuses
+    }
+
+
+def _parameter(name: str, description: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": "string"}}
+
+
+POST: dict[str, Any] = {
+    "operation_id": "submit_message",
+    "responses": {
+        200: _told(
+            "Answered, or the events as they come",
+            (Answered, AlreadyAnswered),
+            *("Content-Location", "ETag", "Idempotency-Replayed"),
+            streams=True,
+        ),
+        202: _told("Stored", (Queued, Parked), "Location", "Retry-After", "Preference-Applied", "ETag"),
+        **problems(400, 401, 404, 409, 410, 412, 413, 415, 422, 429, 503),
+    },
+    "openapi_extra": {
+        "requestBody": _PAYLOAD,
+        "parameters": [
+            _parameter("Idempotency-Key", "The message's id, quoted or bare; without one a retry is a new message"),
+            _parameter("Prefer", "respond-async, wait=N: how many seconds to wait for the answer (30)"),
+            _parameter("If-Match", "The ETag of a turn: take the message only while that turn runs"),
+        ],
+    },
+}
+READ: dict[str, Any] = {
+    "operation_id": "read_message",
+    "responses": {
+        200: _told("What became of the message", MESSAGE, "ETag", "Retry-After"),
+        **problems(400, 401, 404, 503),
+    },
+}
+FOLLOW: dict[str, Any] = {
+    "operation_id": "follow_message",
+    "responses": {
+        200: {"description": "The events as they come", "content": {EVENTS: {"schema": {"type": "string"}}}},
+        204: {"description": "The last event was seen"},
+        **problems(400, 401, 404, 503),
+    },
+    "openapi_extra": {"parameters": [_parameter("Last-Event-ID", "The events after this one")]},
+}
+CANCEL: dict[str, Any] = {
+    "operation_id": "cancel_message",
+    "responses": {
+        200: _told("What became of the message", MESSAGE, "ETag", "Retry-After"),
+        **problems(400, 401, 404, 409, 503),
+    },
+}

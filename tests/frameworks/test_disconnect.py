@@ -1,0 +1,212 @@
+"""A client goes away at every moment of an attached turn: the claim comes back at once, uncharged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.responses import StreamingResponse
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.routing import Route
+
+from chatlock import AsyncChatlock, AsyncTurn
+from chatlock.middleware.asgi import TurnMiddleware
+from chatlock.middleware.fastapi import install, turn
+from tests.frameworks.conftest import row_of
+from tests.frameworks.driver import Exchange
+from tests.support.databases import Database
+from tests.support.waiting import SECONDS_MAX
+
+MOMENTS = ["before the headers", "before the first chunk", "between chunks", "after the last chunk"]
+Make = Callable[[AsyncChatlock, "Script", str], Any]
+
+
+class Script:
+    """A handler that waits at one moment, and the turn of the request."""
+
+    def __init__(self, moment: str) -> None:
+        self._moment = moment
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def reach(self, moment: str) -> None:
+        """Waits at its moment until the test opens it, and at a later one for ever."""
+        if self.reached.is_set():
+            await asyncio.Event().wait()
+        if moment == self._moment:
+            self.reached.set()
+            await self.opened.wait()
+
+    async def respond(self, held: AsyncTurn) -> StreamingResponse:
+        await self.reach("before the headers")
+        return StreamingResponse(self._chunks(held))
+
+    async def _chunks(self, held: AsyncTurn) -> AsyncIterator[str]:
+        await self.reach("before the first chunk")
+        yield "one"
+        await self.reach("between chunks")
+        yield "two"
+        await held.finish([message.payload for message in held.messages])
+        yield "three"
+        await self.reach("after the last chunk")
+
+
+async def pass_on(request: Request, call_next: Callable[[Request], Awaitable[Any]]) -> Any:
+    return await call_next(request)
+
+
+def by_dependency(chat: AsyncChatlock, script: Script, base: str) -> Any:
+    app = FastAPI()
+    if base == "inside":
+        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+    install(app)
+    if base == "outside":
+        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+
+    @app.post("/{thread}")
+    async def post(held: AsyncTurn = Depends(turn(chat, tenant=lambda: "ann"))) -> Any:  # noqa: B008
+        return await script.respond(held)
+
+    return app
+
+
+def by_middleware(chat: AsyncChatlock, script: Script, base: str) -> Any:
+    async def post(request: Request) -> StreamingResponse:
+        return await script.respond(request.state.turn)
+
+    app = Starlette(routes=[Route("/{thread}", post, methods=["POST"])])
+    if base == "inside":
+        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+    app.add_middleware(TurnMiddleware, chat=chat, key=lambda scope: ("ann", scope["path"][1:]))
+    if base == "outside":
+        app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
+    return app
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def chat(served: Database, loop: asyncio.Runner) -> Iterator[AsyncChatlock]:
+    chat = AsyncChatlock(served.url, poller=False)
+    yield chat
+    loop.run(chat.close())
+
+
+@pytest.mark.parametrize("base", ["", "inside", "outside"], ids=["plain", "base inside", "base outside"])
+@pytest.mark.parametrize("spec", ["2.3", "2.4"])
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("make", [by_dependency, by_middleware])
+def test_claim_comes_back_and_the_message_is_answered_once(
+    chat: AsyncChatlock,
+    loop: asyncio.Runner,
+    served: Database,
+    thread: str,
+    make: Make,
+    moment: str,
+    spec: str,
+    base: str,
+) -> None:
+    async def play() -> None:
+        script = Script(moment)
+        exchange = Exchange(make(chat, script, base), f"/{thread}", b'"first"', spec)
+        exchange.start()
+        await asyncio.wait_for(script.reached.wait(), SECONDS_MAX)
+        if moment == "between chunks":
+            await exchange.until_sent(b"one")
+        exchange.disconnect()
+        if spec == "2.4" or moment in (MOMENTS[0], MOMENTS[3]):  # where only the next send or the response notices
+            script.opened.set()
+        with suppress(Exception):  # what the framework makes of it is its own
+            await asyncio.wait_for(exchange.task, SECONDS_MAX)
+        status, attempts, stalls, finished = row_of(served, thread, "status, attempts, stalls, done_seq")
+        assert (status, attempts, stalls) == ("idle", 0, 0)
+        if not (spec == "2.4" and base and moment == "between chunks"):  # there a chunk is still taken, and it finishes
+            assert finished == (moment == "after the last chunk")
+
+        again = Exchange(make(chat, Script("never"), base), f"/{thread}", b'"second"')
+        assert await again.run() == 200
+        assert again.body == b"onetwothree"
+        replies = [
+            row[0]
+            for row in served.connect().execute(
+                f"SELECT reply FROM chatlock_turns WHERE thread_id = '{thread}' AND state = 'done' ORDER BY token"
+            )
+        ]
+        assert replies == (['["first"]', '["second"]'] if finished else ['["first","second"]'])
+
+    loop.run(play())
+
+
+@pytest.mark.parametrize("make", [by_dependency, by_middleware])
+def test_handler_that_forgets_to_finish_is_charged(
+    chat: AsyncChatlock, loop: asyncio.Runner, served: Database, thread: str, make: Make
+) -> None:
+    class Forgetful(Script):
+        async def respond(self, held: AsyncTurn) -> StreamingResponse:
+            return StreamingResponse(iter(["done"]))
+
+    async def play() -> None:
+        exchange = Exchange(make(chat, Forgetful("never"), ""), f"/{thread}")
+        exchange.start()
+        await exchange.until_complete()
+        exchange.disconnect()  # as servers say once the answer is complete
+        with suppress(Exception):
+            await asyncio.wait_for(exchange.task, SECONDS_MAX)
+
+    loop.run(play())
+    assert row_of(served, thread, "status, attempts") == ("idle", 1)
+
+
+@pytest.mark.parametrize("make", [by_dependency, by_middleware])
+def test_client_that_goes_away_before_its_message_stores_nothing(
+    chat: AsyncChatlock, loop: asyncio.Runner, served: Database, thread: str, make: Make
+) -> None:
+    async def play() -> None:
+        exchange = Exchange(make(chat, Script("never"), ""), f"/{thread}")
+        exchange._parts[0]["more_body"] = True
+        exchange.disconnect()
+        await exchange.run()
+
+    loop.run(play())
+    assert row_of(served, thread, "last_seq") == ()
+
+
+@pytest.mark.parametrize("make", [by_dependency, by_middleware])
+def test_request_that_is_cancelled_again_and_again_releases(
+    chat: AsyncChatlock, loop: asyncio.Runner, served: Database, thread: str, make: Make
+) -> None:
+    """As a server that goes down does it."""
+
+    async def play() -> None:
+        script = Script("between chunks")
+        exchange = Exchange(make(chat, script, ""), f"/{thread}")
+        exchange.start()
+        await asyncio.wait_for(script.reached.wait(), SECONDS_MAX)
+        while not exchange.task.done():
+            exchange.task.cancel()
+            await asyncio.sleep(0)
+        with suppress(asyncio.CancelledError):
+            exchange.task.result()
+
+    loop.run(play())
+    assert row_of(served, thread, "status, attempts, stalls") == ("idle", 0, 0)
+
+
+def test_dependency_without_install_says_so(chat: AsyncChatlock, loop: asyncio.Runner) -> None:
+    app = FastAPI()
+
+    @app.post("/{thread}")
+    async def post(held: AsyncTurn = Depends(turn(chat, tenant=lambda: "ann"))) -> None:  # noqa: B008
+        raise AssertionError
+
+    with pytest.raises(Exception, match="needs install"):
+        loop.run(Exchange(app, "/t").run())
