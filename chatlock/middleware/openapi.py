@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from chatlock import AlreadyAnswered, Answered, Cancelled, Dead, Expired, Gone, Outcome, Parked, Queued, Superseded
 from chatlock.middleware.asked import EVENTS
 from chatlock.middleware.http import NOT_TOLD, PROBLEM, kind
 
-TYPES: dict[Any, dict[str, Any]] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    int | None: {"type": ["integer", "null"]},
-    Any: {},
-}
+TYPES: dict[Any, str] = {str: "string", int: "integer", type(None): "null"}
 PROBLEMS = {
     400: "Malformed request",
     401: "Who is asking is not known",
@@ -44,10 +39,17 @@ _PAYLOAD = {
 }
 
 
+def _schema(hint: Any) -> dict[str, Any]:
+    if hint is Any:
+        return {}
+    names = [TYPES[part] for part in get_args(hint) or (hint,)]
+    return {"type": names if len(names) > 1 else names[0]}
+
+
 def outcome_schema(outcome: type[Outcome]) -> dict[str, Any]:
     """An outcome's document."""
     hints = get_type_hints(outcome)
-    told = {field.name: TYPES[hints[field.name]] for field in fields(outcome) if field.name not in NOT_TOLD}
+    told = {field.name: _schema(hints[field.name]) for field in fields(outcome) if field.name not in NOT_TOLD}
     properties: dict[str, Any] = {"outcome": {"const": kind(outcome)}, **told}
     return {"type": "object", "title": outcome.__name__, "required": list(properties), "properties": properties}
 
