@@ -91,7 +91,19 @@ def test_extras_that_errors_name_exist() -> None:
 
 
 def test_chatlock_and_pure_asgi_import_no_framework() -> None:
-    wanted = {"fastapi", "starlette", "redis", "rq", "slack_bolt", "aiogram", "telegram", "agents", "langgraph"}
+    wanted = {
+        "fastapi",
+        "starlette",
+        "redis",
+        "rq",
+        "slack_bolt",
+        "aiogram",
+        "telegram",
+        "agents",
+        "openai",
+        "langgraph",
+        "langchain_core",
+    }
     code = (
         f"import chatlock, chatlock.middleware.asgi, sys, json;print(json.dumps(sorted({wanted} & set(sys.modules))))"
     )
