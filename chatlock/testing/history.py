@@ -49,7 +49,8 @@ class History:
     """Notes events, in the order in which they are noted; safe to use from several OS threads.
 
     Histories of several processes of one machine are written to a file each and read together: `now` is then a clock
-    that they share, and `name` tells their calls apart, as the defaults do.
+    that they share, and `name` tells their calls apart, as the defaults do.  path: each event is appended to this file
+    when it is noted, and not kept in memory; it outlives a process that is killed.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class History:
         *,
         name: str | None = None,
         now: Callable[[], int] = time.monotonic_ns,
+        path: Path | None = None,
     ) -> None:
         self.events = list(events)
+        self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._name, self._now = name or f"{os.getpid()}", now
         self._noting = threading.Lock()
         self._calls = count(1)
@@ -68,8 +71,11 @@ class History:
         """Adds one event; fields that are None are left out."""
         known = {name: value for name, value in fields.items() if value is not None}
         with self._noting:
-            at = self._now()
-            self.events.append({"event": event, "tenant": key.tenant, "thread": key.thread, "at": at, **known})
+            noted = {"event": event, "tenant": key.tenant, "thread": key.thread, "at": self._now(), **known}
+            if self._file is None:
+                self.events.append(noted)
+            else:
+                os.write(self._file, _line(noted).encode())
 
     # -- callers -----------------------------------------------------------------------------------------------------
     def asked(self, key: Key, what: str, message_id: str | None = None, payload: object = None) -> str:
@@ -136,12 +142,15 @@ class History:
     def write(self, path: Path) -> None:
         """Writes one line of JSON for each event."""
         with path.open("w") as lines:
-            lines.writelines(json.dumps(event, ensure_ascii=False) + "\n" for event in self.events)
+            lines.writelines(map(_line, self.events))
 
     @classmethod
     def read(cls, *paths: Path) -> History:
-        """The histories of several processes as one, in the order of their clock."""
-        events = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+        """The histories of several processes as one, in the order of their clock.
+
+        A last line that is not whole is left out: its process was killed before it had noted the event.
+        """
+        events = [json.loads(line) for path in paths for line in path.read_text().split("\n")[:-1]]
         return cls(sorted(events, key=lambda event: event["at"]))
 
 
@@ -165,6 +174,10 @@ _TABLES: tuple[tuple[str, Any, tuple[str, ...], tuple[str, ...]], ...] = (
         ("tenant", "thread_id"),
     ),
 )
+
+
+def _line(event: Event) -> str:
+    return json.dumps(event) + "\n"
 
 
 def _pairs(held: Iterable[Message]) -> list[list[Any]]:

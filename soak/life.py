@@ -1,0 +1,139 @@
+"""One life of one process: its client, what it notes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from random import Random
+
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+
+from chatlock import Chatlock, Limits
+from chatlock.errors import ChatlockError, Closed
+from chatlock.flows import place_of
+from chatlock.testing import History
+from chatlock.wake.redis import RedisWake
+from soak.connections import Breaks
+from soak.ground import Ground
+from soak.weather import KILL, Slot, Weather
+
+TENANT = "acme"
+LIMITS = Limits(
+    beat_ms=250,
+    lease_ms=1_000,
+    sweep_ms=300,
+    backoff_ms=100,
+    backoff_max_ms=1_500,
+    attempts_max=4,
+    stalls_max=12,
+    hand_offs_max=5,
+    mid_fetches_max=3,
+    window_floor_ms=4_000,
+    window_default_ms=4_000,
+    window_cap_ms=6_000,
+)
+CUT_SHARE = 0.002
+EXIT_CODE = 77
+DEFECTS = frozenset({"AssertionError", "IntegrityError", "NoResultFound", "TypeError", "AttributeError", "KeyError"})
+
+
+class Poisoned(Exception):
+    """What the agent raises over a message that it can never answer."""
+
+
+EXPECTED = (ChatlockError, Poisoned, DBAPIError, PendingRollbackError)
+"""What a call may raise where connections break; the last two come from the application's own transactions."""
+
+
+class Life:
+    """What a process has from its fork to its end.  Its files outlive it."""
+
+    def __init__(self, ground: Ground, slot: Slot, name: str, seed: str, *, polls: bool) -> None:
+        self.ground, self.slot, self.name = ground, slot, name
+        self.weather: Weather = ground.weather
+        self.random = Random(seed)
+        self.ending = threading.Event()
+        self.history = History(name=name, path=ground.directory / f"history-{name}.jsonl")
+        self._log = os.open(ground.directory / f"agent-{name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.breaks = Breaks(self.weather, slot, self.random, CUT_SHARE)
+        self.application = self.breaks.on(ground.application_engine())
+        wake = RedisWake(ground.redis_url) if ground.redis_url else None
+        self.chat = Chatlock(
+            ground.url, tenant=TENANT, poller=polls, limits=LIMITS, turns_max=8, pool_size=8, wake=wake
+        )
+        self.breaks.attach(self.chat)
+        if self.random.random() < 0.6:  # else the hot statements run as in production, each its own commit
+            self.chat._executor.points = self.point
+        logging.getLogger("chatlock").addHandler(Swallowed(self))
+
+    # -- what it notes beside its history ----------------------------------------------------------------------------
+    def write(self, **line: object) -> None:
+        """A line of the agent's own log, which knows nothing of chatlock's tables."""
+        os.write(self._log, (json.dumps(line) + "\n").encode())
+
+    def flaw(self, text: str) -> None:
+        """Something that may never happen."""
+        self.write(flaw=f"{self.name}: {text}")
+
+    def point(self, name: str) -> None:
+        """The client is at a named point."""
+        act = self.slot.take(name)
+        if act and self.weather["storm"]:
+            os.kill(os.getpid(), signal.SIGKILL if act == KILL else signal.SIGSTOP)
+
+    # -- its course --------------------------------------------------------------------------------------------------
+    def run(self, *works: Callable[[], None]) -> None:
+        """Each work over and over, in an OS thread of its own, until the process is told to end."""
+        signal.signal(signal.SIGTERM, lambda *_: self.ending.set())
+        for work in works:
+            threading.Thread(target=self._over_and_over, args=(work,), daemon=True).start()
+        parent = os.getppid()
+        while not self.ending.wait(0.2) and not self.weather["ended"]:
+            if os.getppid() != parent:
+                os._exit(1)
+        self.ending.set()
+        self.chat.close(drain_ms=self.random.choice([0, 300, 1_000]))
+
+    def _over_and_over(self, work: Callable[[], None]) -> None:
+        while not self.ending.is_set():
+            try:
+                work()
+            except Closed:
+                return
+            except EXPECTED as error:
+                if "refused the operation" in str(error):
+                    self.flaw(str(error))
+                self.slot.add("store_unavailable")
+                self.ending.wait(0.1)
+            except Exception:
+                self.flaw(traceback.format_exc(limit=-3))
+                return
+
+    def rest(self, seconds: float) -> None:
+        """Lets time pass, unless the process is to end."""
+        self.ending.wait(seconds)
+
+    def work_for(self, seconds: float) -> None:
+        """What an agent does between two calls of chatlock, whatever happens meanwhile."""
+        time.sleep(seconds)
+
+
+class Swallowed(logging.Handler):
+    """What the product caught and logged: a defect that would otherwise go unseen."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(logging.WARNING)
+        self._life = life
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        name = type(error).__name__ if error is not None else vars(record).get("error")
+        if error is not None or name in DEFECTS:
+            where = place_of(error) if error is not None else name
+            self._life.flaw(f"swallowed in {record.getMessage()}: {where}: {error}")

@@ -1,0 +1,252 @@
+"""What processes do: workers run turns, submitters send bursts, callers wait, ask again, and act as operators."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from functools import partial
+from typing import Any
+
+from sqlalchemy import text
+
+from chatlock import AlreadyAnswered, Debounce, Outcome, TurnNotFinished, TurnNotGranted, Unknown
+from chatlock.errors import ChatlockError, StoreUnavailable
+from chatlock.inputs import Key
+from soak.agent import Agent
+from soak.ground import Ground
+from soak.life import TENANT, Life, Poisoned
+from soak.weather import Slot
+
+THREADS = 40
+"""Of one generation; the next has threads of its own, so that no thread grows without end."""
+SHARED_S = 0.5
+CALLERS = 3
+HELD = text("SELECT status, token FROM chatlock_threads WHERE tenant = :tenant AND thread_id = :thread")
+DEAD = text(
+    "SELECT message_id FROM chatlock_messages WHERE tenant = :tenant AND thread_id = :thread AND disposition = 'dead'"
+)
+NOT_ACCEPTED = ("Busy", "Gone", "NotFound", "Conflict", "Refused", "Unknown")
+
+
+class Sender:
+    """Sends messages in one process, each until it is told what became of it."""
+
+    def __init__(self, life: Life) -> None:
+        self.life, self.random, self.history, self.chat = life, life.random, life.history, life.chat
+        self._count = 0
+
+    def new_id(self) -> str:
+        self._count += 1
+        return f"{self.life.name}-{self._count}"
+
+    def told(self, key: Key, call: str, outcome: Outcome) -> Outcome:
+        self.history.told(key, call, outcome)
+        if isinstance(outcome, AlreadyAnswered):
+            self.life.slot.add("already_answered")
+        elif isinstance(outcome, Unknown):
+            self.life.slot.add("unknown")
+        return outcome
+
+    def submit(self, thread: str, message_id: str, payload: Any, **options: Any) -> Outcome:
+        """One call."""
+        key = Key(TENANT, thread)
+        call = self.history.asked(key, "submit", message_id, payload)
+        self.on_call(call)
+        return self.told(key, call, self.chat.submit(thread, payload, message_id=message_id, **options))
+
+    def bad_thread(self) -> str:
+        """One of the threads that poisonous messages are sent to."""
+        return f"{self.life.weather['generation']}-bad{self.random.randrange(10)}"
+
+    def on_call(self, call: str | None) -> None:
+        """The call may run a turn in this OS thread."""
+
+    def deliver(self, thread: str, message_id: str, payload: Any, **options: Any) -> Outcome | None:
+        """Sends it until it is told an outcome; None: this process ends first."""
+        while not self.life.ending.is_set():
+            try:
+                outcome = self.submit(thread, message_id, payload, **options)
+            except StoreUnavailable:
+                self.life.slot.add("store_unavailable")
+                self.life.rest(0.2)
+                continue
+            if not isinstance(outcome, Unknown):
+                if type(outcome).__name__ not in NOT_ACCEPTED:
+                    self.life.slot.add("accepted")
+                return outcome
+        return None
+
+
+class Submitter(Sender):
+    """Bursts of up to 1,000 messages, several to a thread, from a client that runs no turn."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._sent: deque[tuple[str, str, Any]] = deque(maxlen=200)
+
+    def burst(self) -> None:
+        weather = self.life.weather
+        while weather["held"] or not weather["storm"]:
+            self.life.rest(0.05)
+            if self.life.ending.is_set():
+                return
+        if self.random.random() < 0.06:
+            self._bad_burst()
+        count, generation = self.random.choice([20, 100, 300, 1_000]), weather["generation"]
+        while count > 0 and not self.life.ending.is_set():
+            several = min(count, self.random.choice([1, 5, 20, 50, 100]))
+            count -= several
+            thread = f"{generation}-{self.random.randrange(THREADS)}"
+            messages = [(thread, self.new_id(), {"kind": "ok"}) for _ in range(several)]
+            if several > 1 and self.random.random() < 0.6:
+                self._together(thread, messages)
+            else:
+                for message in messages:
+                    self.deliver(*message, wait_ms=0, **self._option())
+            self._sent.append(self.random.choice(messages))
+        for message in self.random.sample(self._sent, min(len(self._sent), 3)):
+            self.deliver(*message, wait_ms=0)
+
+    def _option(self) -> dict[str, Any]:
+        options: list[dict[str, Any]] = [
+            {"policy": "latest"},
+            {"policy": "reject"},
+            {"policy": Debounce(quiet_ms=200, max_wait_ms=800)},
+            {"expire_ms": 500},
+        ]
+        return self.random.choice(options) if self.random.random() < 0.02 else {}
+
+    def _bad_burst(self) -> None:
+        """A poisonous message among few others, in a thread where nothing else is sent."""
+        thread = self.bad_thread()
+        kind = self.random.choices(["poison", "exit", "hang"], [6, 1, 1])[0]
+        kinds = [*("ok" for _ in range(self.random.randrange(4))), kind, "ok"]
+        self._together(thread, [(thread, self.new_id(), {"kind": kind}) for kind in kinds])
+
+    def _together(self, thread: str, messages: list[tuple[str, str, Any]]) -> None:
+        """In one transaction of the application, then one by one if that came to nothing that is known."""
+        key, told = Key(TENANT, thread), []
+        try:
+            with self.life.application.begin() as conn:
+                for _, message_id, payload in messages:
+                    call = self.history.asked(key, "submit", message_id, payload)
+                    told.append((call, self.chat.submit(thread, payload, message_id=message_id, conn=conn)))
+        except Exception as error:
+            if isinstance(error, ChatlockError) and not isinstance(error, StoreUnavailable):
+                raise
+            self.life.slot.add("store_unavailable")
+            for message in messages:
+                self.deliver(*message, wait_ms=0)
+            return
+        for call, outcome in told:
+            self.told(key, call, outcome)
+            self.life.slot.add("accepted")
+
+
+class Caller(Sender):
+    """Users who wait for their answer and ask again, and operators."""
+
+    def __init__(self, life: Life, agent: Agent) -> None:
+        super().__init__(life)
+        self._agent = agent
+
+    def on_call(self, call: str | None) -> None:
+        self._agent.calling(call)
+
+    def act(self) -> None:
+        if not self.life.weather["storm"]:
+            self.life.rest(0.1)
+            return
+        acts = [self._talk, self._share, self._block, self._cancel, self._free, self._park, self._delete, self._redrive]
+        thread = f"{self.life.weather['generation']}-c{self.random.randrange(8)}"
+        try:
+            self.random.choices(acts, [30, 20, 15, 8, 10, 2, 2, 3])[0](thread)
+        finally:
+            self._agent.calling(None)
+        self.life.rest(self.random.choice([0.0, 0.02, 0.1]))
+
+    def _wait(self) -> int:
+        return self.random.choice([0, 200, 1_000, 5_000])
+
+    def _talk(self, thread: str) -> None:
+        self.deliver(thread, self.new_id(), {"kind": "ok"}, wait_ms=self._wait(), recreate=True)
+
+    def _share(self, thread: str) -> None:
+        """The same message as other callers send in this half second, in this process and others."""
+        number = int(time.time() / SHARED_S)
+        self.deliver(f"shared-{number % 8}", f"shared-{number}", {"kind": "ok"}, wait_ms=self._wait())
+
+    def _block(self, thread: str) -> None:
+        """The caller runs the turn itself."""
+        key, message_id, payload = Key(TENANT, thread), self.new_id(), {"kind": "ok"}
+        call = self.history.asked(key, "submit", message_id, payload)
+        self._agent.calling(call)
+        try:
+            with self.chat.turn(thread, payload, message_id=message_id, wait_ms=self._wait()) as turn:
+                reply = self._agent(turn)
+                if reply is not None:
+                    turn.finish(reply)
+                    self.history.finished(turn)
+        except TurnNotGranted as refused:
+            self.told(key, call, refused.outcome)
+        except (Poisoned, TurnNotFinished):
+            pass
+
+    def _cancel(self, thread: str) -> None:
+        message_id = self.new_id()
+        self.deliver(thread, message_id, {"kind": "ok"}, wait_ms=0, recreate=True)
+        self._told_of(thread, "cancel", message_id, partial(self.chat.cancel, thread, message_id))
+        self._told_of(thread, "status", message_id, partial(self.chat.status, thread, message_id))
+
+    def _told_of(self, thread: str, what: str, message_id: str, ask: Any) -> None:
+        key = Key(TENANT, thread)
+        call = self.history.asked(key, what, message_id)
+        self.told(key, call, ask())
+
+    # -- operators ---------------------------------------------------------------------------------------------------
+    def _held(self, thread: str) -> tuple[str, int]:
+        with self.life.application.connect() as conn:
+            row = conn.execute(HELD, {"tenant": TENANT, "thread": thread}).one_or_none()
+        return ("absent", 0) if row is None else (row.status, row.token)
+
+    def _free(self, thread: str) -> None:
+        """Frees a turn although it lives, now and then of a busy thread."""
+        if self.random.random() < 0.5:
+            thread = f"{self.life.weather['generation']}-{self.random.randrange(THREADS)}"
+        status, token = self._held(thread)
+        if (
+            status == "running"
+            and self.chat.free(thread, turn=token, force=self.random.random() < 0.8, actor="op").done
+        ):
+            self.history.over(Key(TENANT, thread), token, "freed")
+
+    def _park(self, thread: str) -> None:
+        status, token = self._held(thread)
+        running = status == "running"
+        if self.chat.park(thread, turn=token if running else None, actor="op").done and running:
+            self.history.over(Key(TENANT, thread), token, "parked")
+        self.life.rest(self.random.choice([0.0, 0.5]))
+        self.chat.resume(thread, actor="op")
+
+    def _delete(self, thread: str) -> None:
+        self.history.asked(Key(TENANT, thread), "delete")
+        self.chat.delete(thread, actor="op")
+
+    def _redrive(self, _: str) -> None:
+        thread = self.bad_thread()
+        with self.life.application.connect() as conn:
+            dead = conn.execute(DEAD, {"tenant": TENANT, "thread": thread}).scalar()
+        if dead is not None:
+            self.chat.redrive(thread, dead)
+
+
+def run(role: str, ground: Ground, slot: Slot, name: str, seed: str) -> None:
+    """One life of a process of this role."""
+    life = Life(ground, slot, name, seed, polls=role != "submitter")
+    if role == "submitter":
+        life.run(Submitter(life).burst)
+        return
+    agent = Agent(life)
+    life.chat.handler()(agent)
+    life.chat._ready()
+    life.run(*([Caller(life, agent).act] * CALLERS if role == "caller" else []))

@@ -1,0 +1,149 @@
+"""One soak from its first process to its summary."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections import Counter
+from random import Random
+from typing import Any
+
+from chatlock import Chatlock
+from chatlock.testing import History
+from soak.fleet import ROLES, Fleet
+from soak.ground import Ground
+from soak.judge import Judged, by_promise, judge
+from soak.life import LIMITS, TENANT
+from soak.nemesis import Nemesis
+from soak.weather import Weather
+
+BACKLOG_MAX = 5_000
+GENERATION_S = 60.0
+DRAIN_S = 240.0
+BREACHES_SHOWN = 20
+RARE = {
+    "lost_claim": 6,
+    "cut_committed": 12,
+    "cut_not_committed": 12,
+    "refused_fence": 30,
+    "refused_finish": 30,
+    "already_answered": 4,
+    "alone_after_failure": 12,
+    "dead": 30,
+    "at_point": 12,
+}
+"""Rare paths, each with how many seconds of a run must see it once; a run that saw less shows nothing."""
+
+
+class Soak:
+    """A run of so many seconds on one kind of database."""
+
+    def __init__(self, kind: str, seconds: float, seed: int) -> None:
+        self._kind, self._seconds, self._seed = kind, seconds, seed
+        self._random = Random(seed)
+        self._weather = Weather(len(ROLES))
+
+    def run(self) -> dict[str, Any]:
+        """The summary."""
+        with Ground(self._kind, self._weather) as ground:
+            fleet = Fleet(ground, self._random, self._seed)
+            try:
+                nemesis = self._storm(ground, fleet)
+                took = self._drain(ground, fleet, nemesis)
+                fleet.end()
+            finally:
+                fleet.kill()
+            judged = self._judge(ground, fleet, drained=took is not None)
+            return self._summary(judged, fleet.counts + nemesis.counts, took)
+
+    def _storm(self, ground: Ground, fleet: Fleet) -> Nemesis:
+        weather, began = self._weather, time.monotonic()
+        weather["storm"] = 1
+        nemesis = Nemesis(ground, fleet, self._random, self._seconds)
+        look_at = 0.0
+        while (elapsed := time.monotonic() - began) < self._seconds:
+            fleet.look()
+            nemesis.look()
+            if elapsed >= look_at:
+                look_at = elapsed + 1.0
+                weather["generation"] = int(elapsed / GENERATION_S)
+                backlog = ground.backlog()
+                weather["held"] = int(backlog is None or backlog[0] > BACKLOG_MAX)
+                self._show(elapsed, fleet, backlog)
+            time.sleep(0.02)
+        nemesis.heal()
+        return nemesis
+
+    def _show(self, elapsed: float, fleet: Fleet, backlog: tuple[int, int, int] | None) -> None:
+        """The progress line."""
+        if int(elapsed) % 10:
+            return
+        accepted, lost = self._weather.total("accepted"), self._weather.total("lost_claim")
+        pending = "database away" if backlog is None else f"{backlog[0]} pending, {backlog[1]} running"
+        print(
+            f"{elapsed:6.0f} s  {accepted} acknowledged ({accepted / max(elapsed, 1):.0f}/s), {pending}, "
+            f"{fleet.counts['kills']} kills, {fleet.counts['stops past the lease']} stops, {lost} claims lost, "
+            f"{len(fleet.flaws)} flaws",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _drain(self, ground: Ground, fleet: Fleet, nemesis: Nemesis) -> float | None:
+        """Waits until nothing is left to do; how long that took, None if something was left."""
+        began, quiet, look_at = time.monotonic(), 0, 0.0
+        with Chatlock(ground.url, tenant=TENANT, poller=False, limits=LIMITS) as operator:
+            while (elapsed := time.monotonic() - began) < DRAIN_S:
+                fleet.look()
+                if elapsed >= look_at:
+                    look_at = elapsed + 0.5
+                    for thread in ground.parked():
+                        operator.resume(thread, actor="soak")
+                    backlog = ground.backlog()
+                    quiet = quiet + 1 if backlog == (0, 0, 0) else 0
+                    if quiet == 4:
+                        return round(elapsed, 1)
+                time.sleep(0.02)
+        return None
+
+    def _judge(self, ground: Ground, fleet: Fleet, *, drained: bool) -> Judged:
+        history = History(name="end", path=ground.directory / "history-end.jsonl")
+        with Chatlock(ground.url, tenant=TENANT, poller=False, limits=LIMITS) as chat:
+            verified = chat.verify()
+            history.tables(chat, drained=drained)
+        judged = judge(
+            ground.directory,
+            ground.application_rows("thread, token, nonce", "soak_replies"),
+            ground.application_rows("id, thread, token", "soak_effects"),
+            LIMITS.attempts_max,
+        )
+        for breach in verified.breaches:
+            judged.breach("verify", f"{breach.invariant}: {breach.text} ({breach.thread})")
+        for flaw in fleet.flaws:
+            judged.breach("process", flaw)
+        if not drained:
+            judged.breach("nothing_left", f"something was left to do {DRAIN_S:.0f} s after the storm")
+        return judged
+
+    def _summary(self, judged: Judged, counts: Counter[str], took: float | None) -> dict[str, Any]:
+        reached = {name: judged.messages["dead"] if name == "dead" else self._weather.total(name) for name in RARE}
+        least = {name: int(self._seconds / every) for name, every in RARE.items()}
+        promises = by_promise(judged)
+        valid = all(reached[name] >= least[name] for name in RARE)
+        return {
+            "verdict": "broken" if any(promises.values()) else "passed" if valid else "invalid",
+            "database": self._kind,
+            "seconds": self._seconds,
+            "seed": self._seed,
+            "acknowledged": judged.acknowledged,
+            "promises broken": promises,
+            "breaches": {name: found[:BREACHES_SHOWN] for name, found in judged.breaches.items()},
+            "rare paths": {name: {"reached": reached[name], "least": least[name]} for name in RARE},
+            "faults": dict(sorted(counts.items())),
+            "outcomes told": dict(judged.told.most_common()),
+            "messages": dict(judged.messages.most_common()),
+            "turns": dict(judged.turns.most_common()),
+            "events judged": judged.events,
+            "seconds to drain": took,
+            "python": platform.python_version(),
+        }
