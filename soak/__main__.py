@@ -11,8 +11,11 @@ import argparse
 import gc
 import json
 import sys
+import tempfile
 from pathlib import Path
 
+from soak.judge import judge
+from soak.life import LIMITS
 from soak.run import Soak
 
 PASSED, BROKEN, INVALID = 0, 1, 3
@@ -24,15 +27,29 @@ def main() -> int:
     parser.add_argument("--db", choices=["postgres", "sqlite"], default="sqlite")
     parser.add_argument("--seed", type=int, default=1, help="what goes wrong, and when; the machine decides the rest")
     parser.add_argument("--json", type=Path, help="also write the summary to this file")
+    parser.add_argument("--keep", type=Path, help="where the histories are left if something broke")
+    parser.add_argument("--judge", type=Path, metavar="DIR", help="run nothing: judge what an earlier run has left")
     asked = parser.parse_args()
+    if asked.judge:
+        return judge_again(asked.judge)
     gc.collect()
     gc.freeze()  # a forked process shares what is imported
-    summary = Soak(asked.db, asked.seconds, asked.seed).run()
+    keep = asked.keep or Path(tempfile.mkdtemp(prefix="chatlock-soak-broken-")) / "histories"
+    summary = Soak(asked.db, asked.seconds, asked.seed).run(keep)
     text = json.dumps(summary, indent=1)
     print(text)
     if asked.json:
         asked.json.write_text(text + "\n")
+    if summary["verdict"] == "broken":
+        print(f"the histories are in {keep}", file=sys.stderr)
     return {"passed": PASSED, "broken": BROKEN, "invalid": INVALID}[summary["verdict"]]
+
+
+def judge_again(directory: Path) -> int:
+    """Prints every breach in what a run has noted."""
+    judged = judge(directory, LIMITS.attempts_max)
+    print(json.dumps(judged.breaches, indent=1))
+    return BROKEN if judged.breaches else PASSED
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ class Agent:
         reply = {"nonce": new_id(), "turn": turn.token, "way": way}
         seqs = [message.seq for message in turn.messages if message.seq <= upto]
         self._history.finishing(turn, reply, upto)
-        self._life.write(thread=turn.key.thread, token=turn.token, nonce=reply["nonce"], seqs=seqs)
+        self._life.log.write(log="given", thread=turn.key.thread, token=turn.token, nonce=reply["nonce"], seqs=seqs)
         if way == "return":
             return reply
         known = turn.lost

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -114,16 +115,19 @@ class Ground:
     # -- what is seen ------------------------------------------------------------------------------------------------
     def backlog(self) -> tuple[int, int, int] | None:
         """Pending messages, running turns and parked threads; None: the database is away."""
-        rows = self._rows(BACKLOG)
+        rows = self._seen(BACKLOG)
         return None if rows is None else (int(rows[0][0]), int(rows[0][1]), int(rows[0][2]))
 
     def parked(self) -> list[str]:
-        return [thread for (thread,) in self._rows(PARKED) or []]
+        """The threads that someone has to put back into service."""
+        return [thread for (thread,) in self._seen(PARKED) or []]
 
-    def application_rows(self, columns: str, table: str) -> list[Any]:
-        return self._rows(f"SELECT {columns} FROM {table} ORDER BY 1, 2") or []
+    def rows(self, statement: str) -> Iterator[Any]:
+        """What the database holds now."""
+        with closing(connect(self.url)) as conn:
+            yield from conn.execute(statement)
 
-    def _rows(self, statement: str) -> list[Any] | None:
+    def _seen(self, statement: str) -> list[Any] | None:
         with suppress(psycopg.Error, sqlite3.Error), closing(connect(self.url)) as conn:
             return list(conn.execute(statement).fetchall())
         return None

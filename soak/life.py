@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
@@ -51,6 +52,21 @@ EXPECTED = (ChatlockError, Poisoned, DBAPIError, PendingRollbackError)
 """What a call may raise where connections break; the last two come from the application's own transactions."""
 
 
+class Log:
+    """The agent's own log, which knows nothing of chatlock's tables; each line is in the file when `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def write(self, **line: object) -> None:
+        """One line."""
+        os.write(self._file, (json.dumps(line) + "\n").encode())
+
+    def flaw(self, check: str, text: str) -> None:
+        """A breach that was seen at once."""
+        self.write(check=check, flaw=text)
+
+
 class Life:
     """What a process has from its fork to its end.  Its files outlive it."""
 
@@ -60,7 +76,7 @@ class Life:
         self.random = Random(seed)
         self.ending = threading.Event()
         self.history = History(name=name, path=ground.directory / f"history-{name}.jsonl")
-        self._log = os.open(ground.directory / f"agent-{name}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.log = Log(ground.directory / f"agent-{name}.jsonl")
         self.breaks = Breaks(self.weather, slot, self.random, CUT_SHARE)
         self.application = self.breaks.on(ground.application_engine())
         wake = RedisWake(ground.redis_url) if ground.redis_url else None
@@ -68,18 +84,13 @@ class Life:
             ground.url, tenant=TENANT, poller=polls, limits=LIMITS, turns_max=8, pool_size=8, wake=wake
         )
         self.breaks.attach(self.chat)
-        if self.random.random() < 0.6:  # else the hot statements run as in production, each its own commit
+        if self.random.random() < (0.7 if polls else 0.2):  # else the hot statements are their own commit, as elsewhere
             self.chat._executor.points = self.point
         logging.getLogger("chatlock").addHandler(Swallowed(self))
 
-    # -- what it notes beside its history ----------------------------------------------------------------------------
-    def write(self, **line: object) -> None:
-        """A line of the agent's own log, which knows nothing of chatlock's tables."""
-        os.write(self._log, (json.dumps(line) + "\n").encode())
-
     def flaw(self, text: str) -> None:
         """Something that may never happen."""
-        self.write(flaw=f"{self.name}: {text}")
+        self.log.flaw("process", f"{self.name}: {text}")
 
     def point(self, name: str) -> None:
         """The client is at a named point."""
@@ -108,7 +119,7 @@ class Life:
                 return
             except EXPECTED as error:
                 if "refused the operation" in str(error):
-                    self.flaw(str(error))
+                    self.flaw(f"{error}: {error.__context__} {traceback.format_tb(error.__traceback__)[1:]}")
                 self.slot.add("store_unavailable")
                 self.ending.wait(0.1)
             except Exception:

@@ -10,9 +10,9 @@ from random import Random
 
 from soak.fleet import Fleet, Post
 from soak.ground import Ground
-from soak.weather import KILL, POINTS, STOP, soon
+from soak.weather import KILL, POINTS_OF, STOP, soon
 
-ARMED_S = 2.0
+ARMED_S = 4.0
 FULL_S = 1.0
 
 
@@ -24,9 +24,9 @@ class Nemesis:
         self.counts: Counter[str] = Counter()
         self._steps: list[tuple[float, int]] = []
         acts: list[tuple[float, Callable[[], None]]] = [
-            (2.2, self._kill),
-            (3.3, self._stop),
-            (15, self._close),
+            (5, self._kill),
+            (6, self._stop),
+            (30, self._close),
             (20, self._step_clock),
             (25, self._fill_disk),
         ]
@@ -70,7 +70,7 @@ class Nemesis:
         """Half of them at a named point, as soon as they come to it; the others wherever they are."""
         for post in posts:
             if self._random.random() < 0.5:
-                post.slot.arm(self._random.choice(POINTS), act)
+                post.slot.arm(self._random.choice(POINTS_OF[post.role]), act)
                 self._armed.append((time.monotonic() + ARMED_S, post, act))
             else:
                 self._fleet.send(post, signal.SIGKILL if act == KILL else signal.SIGSTOP)

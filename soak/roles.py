@@ -98,7 +98,7 @@ class Submitter(Sender):
             count -= several
             thread = f"{generation}-{self.random.randrange(THREADS)}"
             messages = [(thread, self.new_id(), {"kind": "ok"}) for _ in range(several)]
-            if several > 1 and self.random.random() < 0.6:
+            if several in (5, 20) and self.random.random() < 0.3:
                 self._together(thread, messages)
             else:
                 for message in messages:

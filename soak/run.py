@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,8 +15,8 @@ from chatlock import Chatlock
 from chatlock.testing import History
 from soak.fleet import ROLES, Fleet
 from soak.ground import Ground
-from soak.judge import Judged, by_promise, judge
-from soak.life import LIMITS, TENANT
+from soak.judge import Judged, judge
+from soak.life import LIMITS, TENANT, Log
 from soak.nemesis import Nemesis
 from soak.weather import Weather
 
@@ -44,8 +46,8 @@ class Soak:
         self._random = Random(seed)
         self._weather = Weather(len(ROLES))
 
-    def run(self) -> dict[str, Any]:
-        """The summary."""
+    def run(self, keep: Path) -> dict[str, Any]:
+        """The summary.  keep: where the histories are left if something broke."""
         with Ground(self._kind, self._weather) as ground:
             fleet = Fleet(ground, self._random, self._seed)
             try:
@@ -54,7 +56,10 @@ class Soak:
                 fleet.end()
             finally:
                 fleet.kill()
-            judged = self._judge(ground, fleet, drained=took is not None)
+            self._note_end(ground, fleet, drained=took is not None)
+            judged = judge(ground.directory, LIMITS.attempts_max)
+            if judged.breaches:
+                shutil.copytree(ground.directory, keep, ignore=shutil.ignore_patterns("chat.db*"))
             return self._summary(judged, fleet.counts + nemesis.counts, took)
 
     def _storm(self, ground: Ground, fleet: Fleet) -> Nemesis:
@@ -106,29 +111,26 @@ class Soak:
                 time.sleep(0.02)
         return None
 
-    def _judge(self, ground: Ground, fleet: Fleet, *, drained: bool) -> Judged:
-        history = History(name="end", path=ground.directory / "history-end.jsonl")
+    def _note_end(self, ground: Ground, fleet: Fleet, *, drained: bool) -> None:
+        """What the tables hold, chatlock's and the application's, and what went wrong with processes."""
+        log = Log(ground.directory / "agent-end.jsonl")
         with Chatlock(ground.url, tenant=TENANT, poller=False, limits=LIMITS) as chat:
-            verified = chat.verify()
-            history.tables(chat, drained=drained)
-        judged = judge(
-            ground.directory,
-            ground.application_rows("thread, token, nonce", "soak_replies"),
-            ground.application_rows("id, thread, token", "soak_effects"),
-            LIMITS.attempts_max,
-        )
-        for breach in verified.breaches:
-            judged.breach("verify", f"{breach.invariant}: {breach.text} ({breach.thread})")
+            for breach in chat.verify().breaches:
+                log.flaw("verify", f"{breach.invariant}: {breach.text} ({breach.thread})")
+            History(name="end", path=ground.directory / "history-end.jsonl").tables(chat, drained=drained)
+        for thread, token, nonce in ground.rows("SELECT thread, token, nonce FROM soak_replies"):
+            log.write(log="reply", thread=thread, token=token, nonce=nonce)
+        for number, thread, token in ground.rows("SELECT id, thread, token FROM soak_effects"):
+            log.write(log="effect", id=number, thread=thread, token=token)
         for flaw in fleet.flaws:
-            judged.breach("process", flaw)
+            log.flaw("process", flaw)
         if not drained:
-            judged.breach("nothing_left", f"something was left to do {DRAIN_S:.0f} s after the storm")
-        return judged
+            log.flaw("nothing_left", f"something was left to do {DRAIN_S:.0f} s after the storm")
 
     def _summary(self, judged: Judged, counts: Counter[str], took: float | None) -> dict[str, Any]:
         reached = {name: judged.messages["dead"] if name == "dead" else self._weather.total(name) for name in RARE}
         least = {name: int(self._seconds / every) for name, every in RARE.items()}
-        promises = by_promise(judged)
+        promises = judged.by_promise()
         valid = all(reached[name] >= least[name] for name in RARE)
         return {
             "verdict": "broken" if any(promises.values()) else "passed" if valid else "invalid",

@@ -25,13 +25,20 @@ COUNTS = (
     "at_point",
 )
 ORDERS = ("point", "act")
-STOPPING_OPS = (
-    *("submit_hot", "submit", "claim", "claim_due", "fetch"),
-    *("finish_hot", "finish", "fail", "release", "reclaim"),
-)
-POINTS = tuple(f"{op}.{where}" for op in STOPPING_OPS for where in ("begin", "commit"))
+POINTS_OF = {
+    role: tuple(f"{op}.{where}" for op in ops for where in ("begin", "commit"))
+    for role, ops in {
+        "submitter": ("submit_hot", "submit"),
+        "worker": ("claim_due", "fetch", "finish_hot", "finish", "fail", "reclaim"),
+        "caller": ("submit_hot", "submit", "claim", "fetch", "finish_hot", "finish", "release"),
+    }.items()
+}
+"""Where a process of each role is killed or stopped."""
+
 PLACES = {name: number for number, name in enumerate((*COUNTS, *ORDERS))}
-CODES = {name: number for number, name in enumerate(POINTS, 1)}
+CODES = {
+    name: number for number, name in enumerate(sorted({point for points in POINTS_OF.values() for point in points}), 1)
+}
 KILL, STOP = 1, 2
 CELL = struct.calcsize("q")
 
