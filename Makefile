@@ -5,6 +5,7 @@ DB ?= sqlite
 ARGS ?=
 SEED ?=
 SEEDS ?= 1000
+SECONDS ?= 60
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -16,7 +17,7 @@ TYPED := chatlock $(wildcard poller)
 STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick demo demo-policies demo-workers test test-long sim mutants check docs sql
+.PHONY: help bench-quick demo demo-policies demo-workers test test-long sim soak mutants check docs sql
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +41,9 @@ test-long: $(DEV) ## Run the same tests with their full counts
 
 sim: $(DEV) ## Play seeds of the deterministic simulation (SEED=7 replays one, SEEDS=100000 plays that many)
 	$(BIN)/python -m tests.sim $(if $(SEED),$(SEED),--seeds $(SEEDS)) $(ARGS)
+
+soak: $(DEV) ## Kill, stop and cut off real processes, and judge what each noted (SECONDS=60, DB=sqlite or postgres)
+	$(BIN)/python -m soak --seconds $(SECONDS) --db $(DB) $(ARGS)
 
 mutants: $(DEV) ## Weaken the core rule by rule, and see that a test goes red for each (ARGS=finish runs some)
 	$(BIN)/python -m tests.mutants $(ARGS)

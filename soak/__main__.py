@@ -11,14 +11,13 @@ import argparse
 import gc
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from soak.judge import judge
 from soak.life import LIMITS
-from soak.run import Soak
+from soak.run import Soak, verdict_of
 
-PASSED, BROKEN, INVALID = 0, 1, 3
+EXIT_CODES = {"passed": 0, "broken": 1, "invalid": 3}
 
 
 def main() -> int:
@@ -27,29 +26,26 @@ def main() -> int:
     parser.add_argument("--db", choices=["postgres", "sqlite"], default="sqlite")
     parser.add_argument("--seed", type=int, default=1, help="what goes wrong, and when; the machine decides the rest")
     parser.add_argument("--json", type=Path, help="also write the summary to this file")
-    parser.add_argument("--keep", type=Path, help="where the histories are left if something broke")
+    parser.add_argument("--keep", type=Path, help="leave the histories in this new directory")
     parser.add_argument("--judge", type=Path, metavar="DIR", help="run nothing: judge what an earlier run has left")
     asked = parser.parse_args()
     if asked.judge:
         return judge_again(asked.judge)
     gc.collect()
     gc.freeze()  # a forked process shares what is imported
-    keep = asked.keep or Path(tempfile.mkdtemp(prefix="chatlock-soak-broken-")) / "histories"
-    summary = Soak(asked.db, asked.seconds, asked.seed).run(keep)
+    summary = Soak(asked.db, asked.seconds, asked.seed).run(asked.keep)
     text = json.dumps(summary, indent=1)
     print(text)
     if asked.json:
         asked.json.write_text(text + "\n")
-    if summary["verdict"] == "broken":
-        print(f"the histories are in {keep}", file=sys.stderr)
-    return {"passed": PASSED, "broken": BROKEN, "invalid": INVALID}[summary["verdict"]]
+    return EXIT_CODES[summary["verdict"]]
 
 
 def judge_again(directory: Path) -> int:
     """Prints every breach in what a run has noted."""
     judged = judge(directory, LIMITS.attempts_max)
     print(json.dumps(judged.breaches, indent=1))
-    return BROKEN if judged.breaches else PASSED
+    return EXIT_CODES[verdict_of(judged.by_promise(), {})]
 
 
 if __name__ == "__main__":

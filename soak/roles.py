@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from functools import partial
+from itertools import count
 from typing import Any
 
 from sqlalchemy import text
@@ -20,7 +21,8 @@ from soak.weather import Slot
 THREADS = 40
 """Of one generation; the next has threads of its own, so that no thread grows without end."""
 SHARED_S = 0.5
-CALLERS = 3
+SUBMITTERS, CALLERS = 4, 3
+"""OS threads of a process."""
 HELD = text("SELECT status, token FROM chatlock_threads WHERE tenant = :tenant AND thread_id = :thread")
 DEAD = text(
     "SELECT message_id FROM chatlock_messages WHERE tenant = :tenant AND thread_id = :thread AND disposition = 'dead'"
@@ -33,11 +35,10 @@ class Sender:
 
     def __init__(self, life: Life) -> None:
         self.life, self.random, self.history, self.chat = life, life.random, life.history, life.chat
-        self._count = 0
+        self._count = count(1)
 
     def new_id(self) -> str:
-        self._count += 1
-        return f"{self.life.name}-{self._count}"
+        return f"{self.life.name}-{next(self._count)}"
 
     def told(self, key: Key, call: str, outcome: Outcome) -> Outcome:
         self.history.told(key, call, outcome)
@@ -92,10 +93,10 @@ class Submitter(Sender):
                 return
         if self.random.random() < 0.06:
             self._bad_burst()
-        count, generation = self.random.choice([20, 100, 300, 1_000]), weather["generation"]
-        while count > 0 and not self.life.ending.is_set():
-            several = min(count, self.random.choice([1, 5, 20, 50, 100]))
-            count -= several
+        left, generation = self.random.choice([20, 100, 300, 1_000]), weather["generation"]
+        while left > 0 and not self.life.ending.is_set():
+            several = min(left, self.random.choice([1, 5, 20, 50, 100]))
+            left -= several
             thread = f"{generation}-{self.random.randrange(THREADS)}"
             messages = [(thread, self.new_id(), {"kind": "ok"}) for _ in range(several)]
             if several in (5, 20) and self.random.random() < 0.3:
@@ -244,7 +245,7 @@ def run(role: str, ground: Ground, slot: Slot, name: str, seed: str) -> None:
     """One life of a process of this role."""
     life = Life(ground, slot, name, seed, polls=role != "submitter")
     if role == "submitter":
-        life.run(Submitter(life).burst)
+        life.run(*[Submitter(life).burst] * SUBMITTERS)
         return
     agent = Agent(life)
     life.chat.handler()(agent)

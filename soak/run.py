@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -46,8 +47,8 @@ class Soak:
         self._random = Random(seed)
         self._weather = Weather(len(ROLES))
 
-    def run(self, keep: Path) -> dict[str, Any]:
-        """The summary.  keep: where the histories are left if something broke."""
+    def run(self, keep: Path | None = None) -> dict[str, Any]:
+        """The summary.  keep: where the histories are left; None: somewhere, if something broke."""
         with Ground(self._kind, self._weather) as ground:
             fleet = Fleet(ground, self._random, self._seed)
             try:
@@ -58,8 +59,11 @@ class Soak:
                 fleet.kill()
             self._note_end(ground, fleet, drained=took is not None)
             judged = judge(ground.directory, LIMITS.attempts_max)
-            if judged.breaches:
+            if keep is None and judged.breaches:
+                keep = Path(tempfile.mkdtemp(prefix="chatlock-soak-broken-")) / "histories"
+            if keep is not None:
                 shutil.copytree(ground.directory, keep, ignore=shutil.ignore_patterns("chat.db*"))
+                print(f"the histories are in {keep}", file=sys.stderr)
             return self._summary(judged, fleet.counts + nemesis.counts, took)
 
     def _storm(self, ground: Ground, fleet: Fleet) -> Nemesis:
@@ -131,9 +135,9 @@ class Soak:
         reached = {name: judged.messages["dead"] if name == "dead" else self._weather.total(name) for name in RARE}
         least = {name: int(self._seconds / every) for name, every in RARE.items()}
         promises = judged.by_promise()
-        valid = all(reached[name] >= least[name] for name in RARE)
+        verdict = verdict_of(promises, {name: (reached[name], least[name]) for name in RARE})
         return {
-            "verdict": "broken" if any(promises.values()) else "passed" if valid else "invalid",
+            "verdict": verdict,
             "database": self._kind,
             "seconds": self._seconds,
             "seed": self._seed,
@@ -149,3 +153,10 @@ class Soak:
             "seconds to drain": took,
             "python": platform.python_version(),
         }
+
+
+def verdict_of(promises: dict[str, int], rare: dict[str, tuple[int, int]]) -> str:
+    """In a word.  promises: how often each was broken; rare: how often each path was reached, and must be."""
+    if any(promises.values()):
+        return "broken"
+    return "passed" if all(reached >= least for reached, least in rare.values()) else "invalid"
