@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine, event
+from sqlalchemy import Dialect, Engine, event
 
 from chatlock import Chatlock
 from chatlock.ops import hot
@@ -24,6 +24,16 @@ COMMITTING = ("COMMIT", hot.S1_POSTGRESQL, hot.S2_POSTGRESQL)
 PAGES_MAX = 1_073_741_823
 MS_PER_DAY = 86_400_000
 UNIX_EPOCH_JULIAN = 2_440_587.5
+
+
+_compiled: dict[str, tuple[Dialect, dict[Any, Any]]] = {}
+
+
+def compiled_once(engine: Engine) -> Engine:
+    """What one process has compiled, those forked from it need not compile again; else that is most of a short life."""
+    engine.dialect, cache = _compiled.setdefault(engine.dialect.name, (engine.dialect, {}))
+    engine.update_execution_options(compiled_cache=cache)
+    return engine
 
 
 class Breaks:
@@ -45,7 +55,7 @@ class Breaks:
         make = chat._executor._make
 
         def made(pool_size: int) -> Engine:
-            return self.on(make(pool_size))
+            return self.on(compiled_once(make(pool_size)))
 
         chat._executor._make = made  # type: ignore[method-assign]
 

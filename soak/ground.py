@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import psycopg
+import redis
 import sqlalchemy
 from sqlalchemy import Engine, event
 
@@ -104,8 +105,6 @@ class Ground:
         """All that it holds is forgotten; else it ends and starts again."""
         assert self._valkey
         if flush:
-            import redis
-
             with redis.Redis.from_url(self._valkey.url) as client:
                 client.flushall()
         else:

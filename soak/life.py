@@ -39,7 +39,7 @@ LIMITS = Limits(
     window_default_ms=4_000,
     window_cap_ms=6_000,
 )
-CUT_SHARE = 0.002
+CUT_SHARE = 0.004
 EXIT_CODE = 77
 DEFECTS = frozenset({"AssertionError", "IntegrityError", "NoResultFound", "TypeError", "AttributeError", "KeyError"})
 
@@ -86,7 +86,6 @@ class Life:
         self.breaks.attach(self.chat)
         if self.random.random() < (0.7 if polls else 0.2):  # else the hot statements are their own commit, as elsewhere
             self.chat._executor.points = self.point
-        logging.getLogger("chatlock").addHandler(Swallowed(self))
 
     def flaw(self, text: str) -> None:
         """Something that may never happen."""
@@ -102,6 +101,7 @@ class Life:
     def run(self, *works: Callable[[], None]) -> None:
         """Each work over and over, in an OS thread of its own, until the process is told to end."""
         signal.signal(signal.SIGTERM, lambda *_: self.ending.set())
+        logging.getLogger("chatlock").addHandler(Swallowed(self))
         for work in works:
             threading.Thread(target=self._over_and_over, args=(work,), daemon=True).start()
         parent = os.getppid()

@@ -24,6 +24,7 @@ SHARED_S = 0.5
 SUBMITTERS, CALLERS = 4, 3
 """OS threads of a process."""
 HELD = text("SELECT status, token FROM chatlock_threads WHERE tenant = :tenant AND thread_id = :thread")
+RUNNING = text("SELECT thread_id, token FROM chatlock_turns WHERE state = 'running'")
 DEAD = text(
     "SELECT message_id FROM chatlock_messages WHERE tenant = :tenant AND thread_id = :thread AND disposition = 'dead'"
 )
@@ -161,7 +162,7 @@ class Caller(Sender):
         acts = [self._talk, self._share, self._block, self._cancel, self._free, self._park, self._delete, self._redrive]
         thread = f"{self.life.weather['generation']}-c{self.random.randrange(8)}"
         try:
-            self.random.choices(acts, [30, 20, 15, 8, 10, 2, 2, 3])[0](thread)
+            self.random.choices(acts, [30, 20, 15, 8, 12, 2, 2, 3])[0](thread)
         finally:
             self._agent.calling(None)
         self.life.rest(self.random.choice([0.0, 0.02, 0.1]))
@@ -210,16 +211,14 @@ class Caller(Sender):
             row = conn.execute(HELD, {"tenant": TENANT, "thread": thread}).one_or_none()
         return ("absent", 0) if row is None else (row.status, row.token)
 
-    def _free(self, thread: str) -> None:
-        """Frees a turn although it lives, now and then of a busy thread."""
-        if self.random.random() < 0.5:
-            thread = f"{self.life.weather['generation']}-{self.random.randrange(THREADS)}"
-        status, token = self._held(thread)
-        if (
-            status == "running"
-            and self.chat.free(thread, turn=token, force=self.random.random() < 0.8, actor="op").done
-        ):
-            self.history.over(Key(TENANT, thread), token, "freed")
+    def _free(self, _: str) -> None:
+        """Frees a turn although it lives."""
+        with self.life.application.connect() as conn:
+            running = list(conn.execute(RUNNING))
+        if running:
+            thread, token = self.random.choice(running)
+            if self.chat.free(thread, turn=token, force=self.random.random() < 0.8, actor="op").done:
+                self.history.over(Key(TENANT, thread), token, "freed")
 
     def _park(self, thread: str) -> None:
         status, token = self._held(thread)

@@ -14,11 +14,13 @@ from typing import Any
 
 from chatlock import Chatlock
 from chatlock.testing import History
+from soak.agent import Agent
 from soak.fleet import ROLES, Fleet
 from soak.ground import Ground
 from soak.judge import Judged, judge
-from soak.life import LIMITS, TENANT, Log
+from soak.life import LIMITS, TENANT, Life, Log
 from soak.nemesis import Nemesis
+from soak.roles import Caller
 from soak.weather import Weather
 
 BACKLOG_MAX = 5_000
@@ -51,6 +53,7 @@ class Soak:
         """The summary.  keep: where the histories are left; None: somewhere, if something broke."""
         with Ground(self._kind, self._weather) as ground:
             fleet = Fleet(ground, self._random, self._seed)
+            warm_up(ground)
             try:
                 nemesis = self._storm(ground, fleet)
                 took = self._drain(ground, fleet, nemesis)
@@ -153,6 +156,17 @@ class Soak:
             "seconds to drain": took,
             "python": platform.python_version(),
         }
+
+
+def warm_up(ground: Ground) -> None:
+    """Compiles, before the first process is forked, most of what each needs."""
+    life = Life(ground, ground.weather.slot(0), "warm-0", "warm", polls=False)
+    with life.chat as chat:
+        chat.handler()(Agent(life))
+        for number in range(8):
+            Caller(life, Agent(life)).submit("warm", f"warm-{number}", {"kind": "ok"})
+            chat.sweep_once()
+    life.application.dispose()
 
 
 def verdict_of(promises: dict[str, int], rare: dict[str, tuple[int, int]]) -> str:
