@@ -26,7 +26,8 @@ INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
 VALUES (%(tenant)s, %(thread)s, %(agent)s, {FIRST_TOKEN}, {WALL_PG})
 ON CONFLICT DO NOTHING"""
 
-# every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  No row: no such thread, or
+# every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  `u` takes the seqs of `l`:
+# PostgreSQL checks its constraints first on the row as it was before the wait, and that may be of an earlier life.  No row: no such thread, or
 # another isolation level.  A row without seq, and nothing written: a known message_id, a deleted thread, an open
 # question, a refusing policy, or an idle thread with a queue that the caller may claim.
 S1_POSTGRESQL = f"""
@@ -54,7 +55,9 @@ u AS (
   UPDATE chatlock_threads t SET last_seq=g.seq, agent=%(agent)s,
          status      = CASE WHEN g.go THEN 'running' ELSE t.status END,
          token       = CASE WHEN g.go THEN t.token+1 ELSE t.token END,
-         fetched_seq = CASE WHEN g.go THEN g.seq ELSE t.fetched_seq END,
+         done_seq    = l.done_seq,
+         holes       = l.holes,
+         fetched_seq = CASE WHEN g.go THEN g.seq ELSE l.fetched_seq END,
          claim_id    = CASE WHEN g.go THEN %(claim_id)s ELSE t.claim_id END,
          owner       = CASE WHEN g.go THEN %(owner)s ELSE t.owner END,
          beat        = CASE WHEN g.go THEN 0 ELSE t.beat END,
@@ -62,7 +65,7 @@ u AS (
          claimed_at  = CASE WHEN g.go THEN g.now ELSE t.claimed_at END,
          window_ends_at = CASE WHEN g.go THEN g.now+%(window)s ELSE t.window_ends_at END,
          expires_at  = CASE WHEN g.go THEN g.now+least(%(lease)s,%(window)s) ELSE t.expires_at END
-    FROM g WHERE t.tenant=%(tenant)s AND t.thread_id=%(thread)s
+    FROM l, g WHERE t.tenant=%(tenant)s AND t.thread_id=%(thread)s
   RETURNING t.incarnation, t.token, t.status, t.done_seq, t.not_before, t.quiet_until, g.go, g.now),
 n AS (
   INSERT INTO chatlock_turns(tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, state, started_at)

@@ -54,7 +54,9 @@ u AS (
   UPDATE chatlock_threads t SET last_seq=g.seq, agent=%(agent)s,
          status      = CASE WHEN g.go THEN 'running' ELSE t.status END,
          token       = CASE WHEN g.go THEN t.token+1 ELSE t.token END,
-         fetched_seq = CASE WHEN g.go THEN g.seq ELSE t.fetched_seq END,
+         done_seq    = l.done_seq,
+         holes       = l.holes,
+         fetched_seq = CASE WHEN g.go THEN g.seq ELSE l.fetched_seq END,
          claim_id    = CASE WHEN g.go THEN %(claim_id)s ELSE t.claim_id END,
          owner       = CASE WHEN g.go THEN %(owner)s ELSE t.owner END,
          beat        = CASE WHEN g.go THEN 0 ELSE t.beat END,
@@ -62,7 +64,7 @@ u AS (
          claimed_at  = CASE WHEN g.go THEN g.now ELSE t.claimed_at END,
          window_ends_at = CASE WHEN g.go THEN g.now+%(window)s ELSE t.window_ends_at END,
          expires_at  = CASE WHEN g.go THEN g.now+least(%(lease)s,%(window)s) ELSE t.expires_at END
-    FROM g WHERE t.tenant=%(tenant)s AND t.thread_id=%(thread)s
+    FROM l, g WHERE t.tenant=%(tenant)s AND t.thread_id=%(thread)s
   RETURNING t.incarnation, t.token, t.status, t.done_seq, t.not_before, t.quiet_until, g.go, g.now),
 n AS (
   INSERT INTO chatlock_turns(tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, state, started_at)

@@ -13,6 +13,7 @@ from chatlock.io import SyncSignal, drive
 from chatlock.ops.heartbeat import Beat
 from chatlock.ops.inspect import Look
 from chatlock.protocol import Limits
+from chatlock.testing import Schedule
 from chatlock.wake import waiters as waiters_module
 from chatlock.wake.waiters import Waiters
 
@@ -120,3 +121,18 @@ def test_turn_whose_caller_is_gone_is_beaten_for_no_more() -> None:
     heart._take_due()
     assert len(heart) == 0
     heart.close()
+
+
+def test_submit_that_waits_for_a_recreation_is_stored_in_the_new_life(database: Database) -> None:
+    with client(database) as one, client(database) as two:
+        for number in range(3):
+            with one.turn("t1", "hello", message_id=f"old{number}") as turn:
+                turn.finish("hi")
+        one.delete("t1")
+        schedule = Schedule()
+        with schedule.attached(one, two):
+            schedule.actor("A", lambda: one.submit("t1", "a", message_id="a", recreate=True, wait_ms=0))
+            schedule.actor("B", lambda: two.submit("t1", "b", message_id="b", wait_ms=0))
+            played = schedule.play("AAABAB")  # B's statement began while the longer life was the last committed one
+        assert [played.value("A").seq, played.value("B").seq] == [1, 2]
+        assert one.verify().ok
