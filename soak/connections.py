@@ -55,7 +55,7 @@ class Breaks:
         make = chat._executor._make
 
         def made(pool_size: int) -> Engine:
-            return self.on(compiled_once(make(pool_size)))
+            return compiled_once(self.on(make(pool_size)))
 
         chat._executor._make = made  # type: ignore[method-assign]
 
