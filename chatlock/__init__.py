@@ -24,6 +24,7 @@ from chatlock.handlers import Event
 from chatlock.inputs import Key
 from chatlock.ops.audit import Receipt
 from chatlock.ops.base import Incomplete, Message
+from chatlock.ops.stop import CancelReceipt
 from chatlock.ops.verify import Breach, Verified
 from chatlock.protocol import (
     AlreadyAnswered,
@@ -35,6 +36,7 @@ from chatlock.protocol import (
     Debounce,
     Expired,
     Gone,
+    Interrupt,
     Limits,
     NotFound,
     Outcome,
@@ -54,6 +56,7 @@ __all__ = [
     "AsyncTurn",
     "Breach",
     "Busy",
+    "CancelReceipt",
     "Cancelled",
     "Chatlock",
     "ChatlockError",
@@ -68,6 +71,7 @@ __all__ = [
     "Expired",
     "Gone",
     "Incomplete",
+    "Interrupt",
     "InvalidInput",
     "Key",
     "Limits",

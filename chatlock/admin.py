@@ -9,13 +9,14 @@ from chatlock import migrations
 from chatlock.errors import InvalidInput
 from chatlock.flows import Flows
 from chatlock.inputs import Key, check_text, checked_id, checked_ms, digest, payload_json
-from chatlock.ops import operate, purge, unanswered, verify
+from chatlock.ops import operate, purge, stop, unanswered, verify
 from chatlock.ops.audit import Act, Receipt
 from chatlock.ops.edit import Edit, edit
 from chatlock.ops.purge import Page
+from chatlock.ops.stop import CancelReceipt
 from chatlock.ops.submit import Submission
 from chatlock.ops.verify import Verified
-from chatlock.protocol import Outcome
+from chatlock.protocol import BACKLOGS, Backlog, Outcome
 from chatlock.store import jitter
 from chatlock.sweep import Sweep
 
@@ -68,6 +69,20 @@ class Admin:
         outcome = await self.store.transaction("edit", lambda c: edit(c, key, what, self.flows.config.limits))
         self._changed(key)
         return outcome
+
+    async def stop(self, key: Key, turn: int, queued: Backlog, grace_ms: int) -> CancelReceipt:
+        checked_ms(turn, "turn")
+        checked_ms(grace_ms, "grace_ms", least=1)
+        if queued not in BACKLOGS:
+            raise InvalidInput("bad_queued", f"queued must be one of {', '.join(BACKLOGS)}")
+        far = self.flows.config.limits.backoff_max_ms
+        receipt = await self.store.transaction(
+            "stop", lambda c: stop.stop(c, key, turn, queued, grace_ms=grace_ms, backoff_max_ms=far)
+        )
+        if receipt.done:
+            self.flows.told(key, turn, "interrupt")
+            self._changed(key)
+        return receipt
 
     async def status(self, key: Key, message_id: str) -> Outcome:
         return await self.store.outcome(key, checked_id(message_id, "message_id"))

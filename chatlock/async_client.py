@@ -8,19 +8,29 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from chatlock.admin import Swept, act
-from chatlock.client_base import WAIT_MS, Client, ClientOptions, Source, SubmitOptions, last_events, log_background
-from chatlock.errors import TurnNotGranted
+from chatlock.client_base import (
+    GRACE_MS,
+    WAIT_MS,
+    Client,
+    ClientOptions,
+    Source,
+    SubmitOptions,
+    last_events,
+    log_background,
+)
+from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event, in_os_thread
 from chatlock.inputs import Key, checked_id
 from chatlock.io import AsyncIo, settle
 from chatlock.ops.audit import Receipt
+from chatlock.ops.stop import CancelReceipt
 from chatlock.ops.verify import Verified
 from chatlock.place import await_outcome
 from chatlock.polling import BATCH
-from chatlock.protocol import Outcome
+from chatlock.protocol import Backlog, Outcome
 from chatlock.turn import AsyncTurn
 from chatlock.turn_core import TurnCore, enter_turn, exit_turn, hold_turn
 
@@ -226,9 +236,35 @@ class AsyncChatlock(Client):
         """See Chatlock.status."""
         return await self._do(self._admin.status(self._flows.key(tenant, thread), message_id))
 
-    async def cancel(self, thread: str, message_id: str, *, tenant: str | None = None) -> Outcome:
+    @overload
+    async def cancel(self, thread: str, message_id: str, *, tenant: str | None = None) -> Outcome: ...
+    @overload
+    async def cancel(
+        self,
+        thread: str,
+        *,
+        turn: int,
+        queued: Backlog = "keep",
+        grace_ms: int = GRACE_MS,
+        tenant: str | None = None,
+    ) -> CancelReceipt: ...
+    async def cancel(
+        self,
+        thread: str,
+        message_id: str | None = None,
+        *,
+        turn: int | None = None,
+        queued: Backlog = "keep",
+        grace_ms: int = GRACE_MS,
+        tenant: str | None = None,
+    ) -> Outcome | CancelReceipt:
         """See Chatlock.cancel."""
-        return await self._do(self._admin.cancel(self._flows.key(tenant, thread), message_id))
+        key = self._flows.key(tenant, thread)
+        if message_id is not None and turn is None:
+            return await self._do(self._admin.cancel(key, message_id))
+        if turn is not None and message_id is None:
+            return await self._do(self._admin.stop(key, turn, queued, grace_ms))
+        raise InvalidInput("bad_cancel", "cancel takes either a message_id or a turn")
 
     async def edit(
         self, thread: str, message_id: str, payload: object, edit_id: str, *, tenant: str | None = None

@@ -6,19 +6,29 @@ import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from chatlock.admin import Swept, act
-from chatlock.client_base import WAIT_MS, Client, ClientOptions, Source, SubmitOptions, last_events, log_background
-from chatlock.errors import TurnNotGranted
+from chatlock.client_base import (
+    GRACE_MS,
+    WAIT_MS,
+    Client,
+    ClientOptions,
+    Source,
+    SubmitOptions,
+    last_events,
+    log_background,
+)
+from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event
 from chatlock.inputs import Key, checked_id
 from chatlock.io import SyncIo, drive
 from chatlock.ops.audit import Receipt
+from chatlock.ops.stop import CancelReceipt
 from chatlock.ops.verify import Verified
 from chatlock.place import await_outcome
 from chatlock.polling import BATCH
-from chatlock.protocol import Outcome
+from chatlock.protocol import Backlog, Outcome
 from chatlock.turn import Turn
 from chatlock.turn_core import TurnCore, enter_turn, exit_turn, hold_turn
 
@@ -194,12 +204,45 @@ class Chatlock(Client):
         """The message's outcome now; NotFound for one that this tenant's thread does not have."""
         return self._do(self._admin.status(self._flows.key(tenant, thread), message_id))
 
-    def cancel(self, thread: str, message_id: str, *, tenant: str | None = None) -> Outcome:
-        """Resolves a pending message as Cancelled.  Refused("in_turn") if a turn has it; else its present outcome.
+    @overload
+    def cancel(self, thread: str, message_id: str, *, tenant: str | None = None) -> Outcome: ...
+    @overload
+    def cancel(
+        self,
+        thread: str,
+        *,
+        turn: int,
+        queued: Backlog = "keep",
+        grace_ms: int = GRACE_MS,
+        tenant: str | None = None,
+    ) -> CancelReceipt: ...
+    def cancel(
+        self,
+        thread: str,
+        message_id: str | None = None,
+        *,
+        turn: int | None = None,
+        queued: Backlog = "keep",
+        grace_ms: int = GRACE_MS,
+        tenant: str | None = None,
+    ) -> Outcome | CancelReceipt:
+        """Resolves a pending message as Cancelled, or asks the turn with that token to stop.
 
-        The id of the open question closes it: a later answer is refused.
+        message_id: Refused("in_turn") if a turn has it; else its present outcome.  The id of the open question closes
+        it: a later answer is refused.
+
+        turn: sets its `cancelled`; a turn that finishes anyway is answered, one that has not ended after grace_ms is
+        released by force, uncharged.  Another turn than the named one is never touched.  queued says what becomes of the messages, those that the
+        turn has and those behind them, and the receipt names them all: "keep" = pending, the next turn takes them;
+        "cancel" = cancelled, what the turn has only if it ends without an answer; "park" = pending, and the thread is
+        parked when the turn is over.  Safe to repeat.
         """
-        return self._do(self._admin.cancel(self._flows.key(tenant, thread), message_id))
+        key = self._flows.key(tenant, thread)
+        if message_id is not None and turn is None:
+            return self._do(self._admin.cancel(key, message_id))
+        if turn is not None and message_id is None:
+            return self._do(self._admin.stop(key, turn, queued, grace_ms))
+        raise InvalidInput("bad_cancel", "cancel takes either a message_id or a turn")
 
     def edit(
         self, thread: str, message_id: str, payload: object, edit_id: str, *, tenant: str | None = None

@@ -26,7 +26,7 @@ from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
 from chatlock.ops.submit import Submission
 from chatlock.polling import BATCH, Poller
-from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome, Overflow
+from chatlock.protocol import AlreadyAnswered, Answered, Interrupt, Limits, Outcome, Overflow
 from chatlock.sweep import Sweep
 from chatlock.turn_core import TurnCore
 from chatlock.wake.channel import Channel
@@ -41,6 +41,7 @@ T = TypeVar("T")
 log = logging.getLogger("chatlock")
 
 WAIT_MS = 30_000
+GRACE_MS = Interrupt().grace_ms
 
 
 class SubmitOptions(TypedDict, total=False):
@@ -158,6 +159,26 @@ class Client:
             if agent in self._flows.handlers:
                 raise InvalidInput("handler_exists", f"agent {agent!r} has a handler already")
             self._flows.handlers[agent] = handler_of(call, agent, intake)
+            return call
+
+        return register
+
+    def on_rollback(self, agent: str = "default") -> Callable[[F], F]:
+        """Registers hook(turn, tokens) as the code that undoes what rolled back turns of `agent` left behind.
+
+        It may be sync or async, and runs in the next turn, before its handler: at least once for each token, again
+        until a turn has finished.  tokens: those of the turns that were rolled back since the thread's last done turn.
+        An exception fails the turn.
+        """
+        called_with_parentheses(agent, "on_rollback")
+
+        def register(call: F) -> F:
+            if agent in self._flows.on_rollback:
+                raise InvalidInput("on_rollback_exists", f"agent {agent!r} has an on_rollback hook already")
+            hook = handler_of(call, agent)
+            if hook.kind == "stream":
+                raise InvalidInput("bad_handler", "an on_rollback hook cannot stream")
+            self._flows.on_rollback[agent] = hook
             return call
 
         return register

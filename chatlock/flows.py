@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from chatlock.live import Live
 from chatlock.ops import inspect
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.heartbeat import heartbeat
+from chatlock.ops.stop import rolled_back
 from chatlock.ops.submit import Submission, submit_in
 from chatlock.place import Place
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome
@@ -61,6 +62,7 @@ class Flows:
         self.store = Store(io, executor, config.limits, owner_name())
         self.windows = Windows(executor, config.limits, self.store.owner, heartbeat=config.heartbeat)
         self.handlers: dict[str, Handler] = {}
+        self.on_rollback: dict[str, Handler] = {}
         self.feeds = Feeds()
         far = config.limits.backoff_max_ms
         self.waiters = Waiters(
@@ -138,6 +140,7 @@ class Flows:
             got = await place.first()
             if isinstance(got, TurnCore):
                 await got.first_fetch(self.store)
+                await self._undo(got)
                 keep(got)
             return got
         except BaseException:
@@ -224,6 +227,14 @@ class Flows:
         if elsewhere and self.config.wake is not None:
             self.config.wake.send(key_hash(key))
 
+    def told(self, key: Key, token: int, effect: str, seq: int = 0) -> None:
+        """What a policy did to a running turn, told at once if it runs here: elsewhere its heartbeat finds out."""
+        for core in self.live.of(key, token):
+            if effect == "rollback":
+                self.heart.soon(core.claim.claim_id)
+            else:
+                core.told(cancelled=effect == "interrupt", steered=seq if effect == "tell" else 0)
+
     def woken(self, name: str | None) -> None:
         """A wake from another process."""
         self.waiters.wake_named(name)
@@ -241,6 +252,7 @@ class Flows:
                 await core.release(self.store)
                 return None
             enter_turn(core, self.hooks)
+            await self._undo(core)
             reply = await call_handler(handler, core, self.store, self.feeds)
             if core.ended is None and core.finished is None:
                 await core.finish(self.store, reply, request=request)
@@ -255,6 +267,14 @@ class Flows:
         finally:
             exit_turn(core, self.hooks)
         return core.finished.granted if core.finished is not None else None
+
+    async def _undo(self, core: TurnCore) -> None:
+        """Runs the agent's hook over the turns that were rolled back since the thread's last done turn."""
+        hook = self.on_rollback.get(core.claim.agent)
+        tokens = [] if hook is None else await self.store.read("rolled_back", lambda c: rolled_back(c, core.claim))
+        if hook is not None and tokens:
+            call = hook.call
+            await call_handler(replace(hook, call=lambda turn: call(turn, tokens)), core, self.store, self.feeds)
 
     async def leave_turn(
         self,

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from chatlock.errors import ChatlockError
 from chatlock.ops.base import Claim
-from chatlock.ops.heartbeat import Beat
+from chatlock.ops.heartbeat import Beat, Pulse
 
 log = logging.getLogger("chatlock")
 
@@ -37,6 +37,10 @@ class Beating(Protocol):
         """The lease was extended by a beat that was sent then, on the monotonic clock."""
         ...
 
+    def told(self, *, cancelled: bool = False, steered: int = 0) -> None:
+        """It is asked to stop; there is a message of this seq to fetch."""
+        ...
+
     def set_lost(self) -> None:
         """The claim is gone."""
         ...
@@ -45,7 +49,7 @@ class Beating(Protocol):
 class Heart:
     """The live turns of one client and the OS thread that beats for them; it lives only while there are any."""
 
-    def __init__(self, beat: Callable[[Claim], Beat], beat_ms: int) -> None:
+    def __init__(self, beat: Callable[[Claim], Pulse], beat_ms: int) -> None:
         self._beat, self._every_s = beat, beat_ms / 1000
         self._reset()
 
@@ -120,19 +124,23 @@ class Heart:
                 due.append(turn)
         return due
 
-    def _soon(self, claim_id: str) -> None:
+    def soon(self, claim_id: str, share: float = 0.0) -> None:
+        """The turn's next beat comes after that part of a beat: something may have happened to it."""
         with self._lock:
             if claim_id in self._turns:
-                self._turns[claim_id] = (self._turns[claim_id][0], time.monotonic() + self._every_s * BUSY_SHARE)
+                self._turns[claim_id] = (self._turns[claim_id][0], time.monotonic() + self._every_s * share)
+                self._changed.notify_all()
 
     def _beat_once(self, turn: Beating) -> None:
         sent_at = time.monotonic()
         try:
-            match self._beat(turn.claim):
+            pulse = self._beat(turn.claim)
+            match pulse.beat:
                 case Beat.EXTENDED:
                     turn.beaten(sent_at)
+                    turn.told(cancelled=pulse.cancelled, steered=pulse.steered)
                 case Beat.BUSY:
-                    self._soon(turn.claim.claim_id)
+                    self.soon(turn.claim.claim_id, BUSY_SHARE)
                 case Beat.LOST:
                     if self.remove(turn.claim.claim_id):  # else its own end came first
                         turn.set_lost()

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from chatlock.errors import InvalidInput
 from chatlock.inputs import checked_ms
-from chatlock.protocol import OVERFLOWS, POLICIES, Debounce, Overflow, PolicyName
+from chatlock.protocol import OVERFLOWS, POLICIES, Debounce, Interrupt, Overflow, PolicyName
 
-Named: TypeAlias = "PolicyName | Debounce"
+Named: TypeAlias = "PolicyName | Debounce | Interrupt"
 Choice: TypeAlias = "Named | Callable[[Any], Named]"
 """A policy, or a function that chooses it from the message's payload."""
+
+
+class Chosen(NamedTuple):
+    """The policy of one message, with its bounds where it has any."""
+
+    policy: str
+    debounce: Debounce | None = None
+    interrupt: Interrupt | None = None
 
 
 @dataclass(frozen=True)
@@ -39,14 +47,17 @@ class Intake:
             self.overflow if self.overflow is not None else other.overflow,
         )
 
-    def policy_for(self, payload: object) -> tuple[str, Debounce | None]:
-        """The name of the policy for this payload, and its times if the next turn is to wait for quiet."""
+    def policy_for(self, payload: object) -> Chosen:
+        """The policy for this payload."""
         chosen = self.policy(payload) if callable(self.policy) else self.policy
         chosen = "enqueue" if chosen is None else chosen
         checked_policy(chosen)
         if isinstance(chosen, Debounce):
-            return "debounce", chosen
-        return chosen, Debounce() if POLICIES[chosen].quiet else None
+            return Chosen("debounce", debounce=chosen)
+        if isinstance(chosen, Interrupt):
+            return Chosen("interrupt", interrupt=chosen)
+        row = POLICIES[chosen]
+        return Chosen(chosen, Debounce() if row.quiet else None, Interrupt() if row.turn == "interrupt" else None)
 
 
 def checked_policy(chosen: object) -> None:
@@ -54,5 +65,9 @@ def checked_policy(chosen: object) -> None:
     if isinstance(chosen, Debounce):
         checked_ms(chosen.quiet_ms, "quiet_ms", least=1)
         checked_ms(chosen.max_wait_ms, "max_wait_ms", least=1)
+    elif isinstance(chosen, Interrupt):
+        checked_ms(chosen.grace_ms, "grace_ms", least=1)
+        if type(chosen.per_head_max) is not int or chosen.per_head_max < 1:
+            raise InvalidInput("bad_per_head_max", "per_head_max must be an int of at least 1")
     elif not isinstance(chosen, str) or chosen not in POLICIES:
-        raise InvalidInput("bad_policy", f"policy must be a Debounce or one of {', '.join(POLICIES)}")
+        raise InvalidInput("bad_policy", f"policy must be a Debounce, an Interrupt or one of {', '.join(POLICIES)}")

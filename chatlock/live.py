@@ -46,6 +46,11 @@ class Live:
             self.expected.pop(core.claim.claim_id, None)
             self.turns[core.claim.claim_id] = core
 
+    def of(self, key: Key, token: int) -> list[TurnCore]:
+        """The open turn of that thread and token, if it runs here."""
+        with self._lock:
+            return [core for core in self.turns.values() if (core.claim.key, core.claim.token) == (key, token)]
+
     def ended(self, core: TurnCore) -> None:
         """The turn is open no more."""
         with self._lock:

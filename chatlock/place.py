@@ -82,6 +82,8 @@ class Place:
         self._incarnation, self.seq = stored.incarnation, stored.seq or 0
         if stored.seq is not None and self._on_stored is not None:
             self._on_stored(stored.outcome)
+        if stored.affected is not None:
+            self._flows.told(self._what.key, stored.affected, POLICIES[self._what.policy].turn, self.seq)
         if stored.superseding:
             self._flows.changed(self._what.key, due=False, elsewhere=True)
         if stored.granted is not None:

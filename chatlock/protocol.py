@@ -1,7 +1,7 @@
 """THE state machine: states, events, transitions, policies, outcomes, invariants.
 
 Standard library only.  The diagram in docs/state-machine.md and the list of conformance cases are generated from
-TRANSITIONS; ops carry the machine out in SQL, and decide by the pure functions at the end of this file.
+TRANSITIONS; ops carry the machine out in SQL, and decide by the pure functions of charging.py.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class Event(StrEnum):
     CANCEL = "cancel"
     ANSWER = "answer"
     EDIT = "edit"
+    INTERRUPT = "interrupt"
+    ROLLBACK = "rollback"
+    STOP = "stop"
+    FORCE = "force"
     PARK = "park"
     RESUME = "resume"
     DELETE = "delete"
@@ -97,10 +101,12 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_R, Event.SESSION, _R, _MINE, "session"),
     Transition(_R, Event.FINISH, _I, f"{_MINE}, done_seq < upto <= fetched_seq", "finish"),
     Transition(_R, Event.SUSPEND, _I, f"{_MINE}, done_seq < upto <= fetched_seq; its question opens", "finish"),
+    Transition(_R, Event.FINISH, _P, 'the same, stopped with queued="park"', "finish"),
     Transition(_R, Event.HAND_OFF, _R, f"{_MINE}, messages are left: token + 1, new claim_id", "finish"),
     Transition(_R, Event.FAIL, _I, f"{_MINE}; attempts = max: its oldest message is dead", "fail"),
     Transition(_R, Event.FAIL, _P, f"{_MINE}; stalls = max", "fail"),
     Transition(_R, Event.RELEASE, _I, "claim_id is the caller's; uncharged", "release"),
+    Transition(_R, Event.RELEASE, _P, 'the same, stopped with queued="park"', "release"),
     Transition(
         _R, Event.RECLAIM, _I, "expires_at passed, token and beat as observed twice: token + 1, charged", "reclaim"
     ),
@@ -116,6 +122,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_I, Event.EDIT, _I, "the message is pending: superseded by a new one", "edit"),
     Transition(_R, Event.EDIT, _R, "the same, and above greatest(fetched_seq, done_seq + 1)", "edit"),
     Transition(_P, Event.EDIT, _P, "the message is pending: superseded by a new one", "edit"),
+    Transition(_R, Event.INTERRUPT, _R, "fewer than K interrupts of its head: cancel_token = token", "submit"),
+    Transition(_R, Event.ROLLBACK, _I, "token + 1, released; what it fetched is superseded by the message", "submit"),
+    Transition(_R, Event.STOP, _R, "token is the named one: cancel_token = token", "stop"),
+    Transition(_R, Event.FORCE, _I, "cancel_token = token, its grace is over: token + 1, uncharged", "stop"),
+    Transition(_R, Event.FORCE, _P, 'the same, stopped with queued="park"', "stop"),
     Transition(_I, Event.PARK, _P, "always", "park"),
     Transition(_R, Event.PARK, _P, "token is the named one: token + 1, released uncharged", "park"),
     Transition(_P, Event.RESUME, _I, "attempts, stalls and backoff are cleared", "resume"),
@@ -139,13 +150,16 @@ class Policy(NamedTuple):
     """What a message does when a turn is running or messages are pending; submit applies the row.
 
     store: whether it is stored, if_free = only where no turn runs and nothing is pending.  pending: what becomes of the
-    pending messages that no turn has.  quiet: whether the next turn waits until no more such messages come.
+    pending messages that no turn has.  quiet: whether the next turn waits until no more such messages come.  turn:
+    what becomes of the running one: tell = its handler is told that there is something to fetch, interrupt = it is
+    asked to stop, rollback = it ends and what it fetched is superseded, attach = the caller is told its outcome.
     """
 
     store: Literal["always", "if_free", "never"]
     pending: Literal["keep", "supersede"]
     text: str
     quiet: bool = False
+    turn: Literal["leave", "tell", "interrupt", "rollback", "attach"] = "leave"
 
 
 POLICIES: dict[str, Policy] = {
@@ -155,9 +169,16 @@ POLICIES: dict[str, Policy] = {
     "reject": Policy("if_free", "keep", "refused with Busy and not stored while a turn runs or messages are pending"),
     "latest": Policy("always", "supersede", "stored, and supersedes the pending messages that no turn has fetched"),
     "debounce": Policy("always", "keep", "stored; the next turn waits until no more such messages come", quiet=True),
-    "attach": Policy("never", "keep", "not stored: its caller waits for the running turn and is told its outcome"),
+    "steer": Policy("always", "keep", "stored; the running turn is told that there is something to fetch", turn="tell"),
+    "interrupt": Policy("always", "keep", "stored; the running turn is asked to stop", turn="interrupt"),
+    "rollback": Policy(
+        "always", "keep", "stored; the running turn ends, and what it fetched is superseded", turn="rollback"
+    ),
+    "attach": Policy(
+        "never", "keep", "not stored: its caller waits for the running turn and is told its outcome", turn="attach"
+    ),
 }
-PolicyName = Literal["enqueue", "reject", "latest", "debounce", "attach"]
+PolicyName = Literal["enqueue", "reject", "latest", "debounce", "steer", "interrupt", "rollback", "attach"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +190,24 @@ class Debounce:
     quiet_ms: int = 2_000
     max_wait_ms: int = 10_000
 
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupt:
+    """The policy interrupt with its own bounds: a turn that was asked to stop is released by force after grace_ms; over
+    the same oldest message at most per_head_max turns are asked.
+    """
+
+    grace_ms: int = 10_000
+    per_head_max: int = 3
+
+
+BACKLOGS: dict[str, str] = {
+    "keep": "all stays pending: the next turn takes it",
+    "cancel": "all that was pending is cancelled: what waits now, what the turn has when it ends without an answer",
+    "park": "all stays pending, and the thread is parked when the turn is over",
+}
+"""What becomes of the messages of a thread whose turn is stopped."""
+Backlog = Literal["keep", "cancel", "park"]
 
 OVERFLOWS: dict[str, str] = {
     "reject": 'the new message is Refused("full") and not stored',
@@ -355,46 +394,3 @@ class Limits:
         if longest_ms is None or runs < self.window_runs_min:
             return self.window_default_ms
         return max(self.window_floor_ms, min(self.window_cap_ms, self.window_margin * longest_ms))
-
-
-class Charge(NamedTuple):
-    """How a turn that ends without an answer is charged."""
-
-    attempts: int
-    stalls: int
-    delay_ms: int
-    head_dead: bool
-    parked: bool
-
-
-UNCHARGED = Charge(0, 0, 0, False, False)
-
-
-def charge(limits: Limits, attempts: int, stalls: int, *, received: bool, jitter: float) -> Charge:
-    """One attempt if the turn had messages in hand, else one stall.  jitter in 0.5..1 scales the backoff.
-
-    The maximum of attempts makes the oldest message dead and starts its successor afresh; of stalls, parks the thread.
-    """
-    attempts, stalls = (attempts + 1, stalls) if received else (attempts, stalls + 1)
-    if attempts >= limits.attempts_max:
-        return Charge(0, 0, 0, True, False)
-    if stalls >= limits.stalls_max:
-        return Charge(attempts, stalls, 0, False, True)
-    doublings = min(attempts + stalls - 1, 30)
-    delay = min(limits.backoff_max_ms, limits.backoff_ms << doublings)
-    return Charge(attempts, stalls, int(delay * jitter), False, False)
-
-
-def starts_at(not_before: int, quiet_until: int, now: int, backoff_max_ms: int) -> int:
-    """When an idle thread may start.  A backoff further off than the maximum means that the clock stepped: it
-    counts as due.
-    """
-    backoff = not_before if not_before <= now + backoff_max_ms else 0
-    return max(backoff, quiet_until)
-
-
-def received(*, fetched_seq: int, done_seq: int, beat: int, attempts: int, stalls: int) -> bool:
-    """Whether a reclaimed turn surely had messages in hand: a first fetch that rode in the claim is no proof of
-    receipt.
-    """
-    return fetched_seq > done_seq and (attempts + stalls > 0 or beat > 0)

@@ -74,7 +74,7 @@ def replay(
     Deterministic.  Of what happens in one millisecond a turn's end and the next one's start come before an arrival.
     Raises InvalidInput.
     """
-    name, quiet = Intake(policy).policy_for(None)
+    name, quiet, _ = Intake(policy).policy_for(None)
     rule = _Rule(POLICIES[name], quiet, checked_ms(run_ms, "run_ms", least=1), (limits or Limits()).batch_max)
     threads: dict[tuple[str, ...], _Thread] = {}
     for arrival in sorted(arrivals, key=lambda arrival: arrival.at_ms):

@@ -17,6 +17,7 @@ from chatlock.inputs import Key, key_hash
 from chatlock.ops.base import SILENT
 from chatlock.ops.claim import Granted, claim_due
 from chatlock.ops.due import Dispatched, dispatch, list_due
+from chatlock.ops.stop import force
 from chatlock.ops.unanswered import Ended, Observed, observe_running, reclaim
 from chatlock.ops.windows import observe_runs
 from chatlock.protocol import Limits
@@ -55,12 +56,29 @@ class Sweep:
         self._gap_s = (2 * limits.beat_ms + 1000) / 1000
 
     def reclaim_stale(self) -> int:
-        """Observes every running turn and reclaims those that are stale and were seen twice; returns how many."""
+        """Observes every running turn, releases those whose grace is over after they were asked to stop, and reclaims
+        those that are stale and were seen twice; returns how many it reclaimed.
+        """
         running = self._executor.read("observe", observe_running)
         now = self._monotonic()
         self._first_seen = {s: self._first_seen.get(s, now) for s in map(_sighting, running)}
         ripe = [seen for seen in running if seen.stale and now - self._first_seen[_sighting(seen)] >= self._gap_s]
+        for seen in running:
+            if seen.overdue:
+                self._force(seen)
         return sum(self._reclaim(seen) for seen in ripe)
+
+    def _force(self, seen: Observed) -> None:
+        """One thread's fault never stops the others'."""
+        try:
+            ended = self._executor.transaction("force", _alone(lambda c: force(c, seen)))
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("force.failed", extra={"thread_hash": key_hash(seen.key)[:12], "token": seen.token})
+            return
+        if ended is not None:
+            log.warning("turn.forced", extra={"thread_hash": key_hash(seen.key)[:12], "token": seen.token})
 
     def _reclaim(self, seen: Observed) -> bool:
         """One thread's fault never stops the others'."""

@@ -50,6 +50,24 @@ class _Face:
         return self._core.lost
 
     @property
+    def waiting(self) -> bool:
+        """Whether fetch() would bring a message that was sent to this turn (policy steer).
+
+        Known at once where it was sent from this process, else within one heartbeat (3 s); False once the turn has
+        fetched as often as it may.
+        """
+        return self._core.waiting(self._store)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the turn was asked to stop, or its claim is lost.  Known as `waiting` is.
+
+        End it soon, by release() or by an exception: neither is charged then, and its messages are pending again.  A
+        turn that finishes all the same is answered; one that does neither is released by force after its grace.
+        """
+        return self._core.cancelled
+
+    @property
     def previous_incomplete(self) -> Incomplete | None:
         """The turn before this one over the same oldest message, which did not answer it; None if there was none."""
         return self._core.claim.previous_incomplete
@@ -147,6 +165,10 @@ class AsyncTurn(_Face):
     async def suspend(self, question: object, *, awaiting: AwaitingRule = "hold") -> str:
         """See Turn.suspend."""
         return await self._core.suspend(self._store, question, awaiting)
+
+    async def until_cancelled(self) -> None:
+        """Returns once `cancelled` is True, or the turn has ended: wait for it beside the work that it is to stop."""
+        await self._core.until_cancelled(self._store)
 
     async def fail(self, error: BaseException | str) -> None:
         """See Turn.fail."""

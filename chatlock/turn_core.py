@@ -17,7 +17,7 @@ from chatlock.errors import ClaimLost, InvalidInput, place_of
 from chatlock.heart import Heart
 from chatlock.hooks import Hooks, TurnEntered, TurnLeft
 from chatlock.inputs import Key, canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
-from chatlock.io import Caller, lives
+from chatlock.io import Caller, Signal, lives
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
 from chatlock.ops.base import Message, turn_state
@@ -67,6 +67,9 @@ class TurnCore:
         self._telling = threading.Lock()
         self._lost_callbacks: list[Callable[[], object]] = []
         self._mid_fetches = 0
+        self._asked_to_stop = False
+        self._steered = self._heard = 0  # the newest message that it was told to fetch, and had been when it last did
+        self._stop_signals: list[Signal] = []
         self._users: list[Caller] = [store.io.caller()]
         self._valid_until = self.claim.asked_at + self.claim.lease_ms / 1000
         if beats:
@@ -80,6 +83,37 @@ class TurnCore:
     def beaten(self, sent_at: float) -> None:
         """The lease was extended by a beat that was sent then: it may have taken long to come back."""
         self._valid_until = sent_at + self.claim.lease_ms / 1000
+
+    def told(self, *, cancelled: bool = False, steered: int = 0) -> None:
+        """It is asked to stop; there is a message of this seq to fetch.  From any OS thread, also late or again."""
+        self._steered = max(self._steered, steered)
+        if cancelled:
+            self._asked_to_stop = True
+            self._signal_stop()
+
+    def _signal_stop(self) -> None:
+        with self._telling:
+            signals, self._stop_signals = self._stop_signals, []
+        for signal in signals:
+            signal.set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the turn was asked to stop, or its claim is lost."""
+        return self._asked_to_stop or self.lost
+
+    def waiting(self, store: Store) -> bool:
+        """Whether a fetch may bring what the turn was told of."""
+        held = self.messages[-1].seq if self.messages else self.claim.from_seq
+        return self._steered > max(held, self._heard) and self._mid_fetches < store.limits.mid_fetches_max
+
+    async def until_cancelled(self, store: Store) -> None:
+        """Returns once `cancelled`, or once the turn has ended."""
+        signal = store.io.signal()
+        with self._telling:
+            self._stop_signals.append(signal)
+        if not self.cancelled and self.ended is None:
+            await signal.wait(None)
 
     def _used_by(self, caller: Caller) -> None:
         """A turn may be handed on, and used by several tasks; the heart forgets it with the last of them."""
@@ -106,6 +140,7 @@ class TurnCore:
                 return
             self.lost = True
             callbacks, self._lost_callbacks = self._lost_callbacks, []
+        self._signal_stop()
         for callback in callbacks:
             self._call_lost(callback)
 
@@ -149,7 +184,9 @@ class TurnCore:
             return []
         self._mid_fetches += 1
         after = self.messages[-1].seq if self.messages else self.claim.from_seq
+        told_of = self._steered
         new = await self._losing(store.fetch(self.claim, after))
+        self._heard = max(self._heard, told_of)
         self.messages = (*self.messages, *new)
         return list(new)
 
@@ -272,6 +309,7 @@ class TurnCore:
         if self.ended is None:
             self.ended = how
             self._heart.remove(self.claim.claim_id)
+            self._signal_stop()
             self._on_end(self)
 
     async def fence(self, store: Store, conn: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chatlock.charging import starts_at
 from chatlock.ops.report import Surroundings, ThreadReport
-from chatlock.protocol import Limits, Status, held, starts_at
+from chatlock.protocol import Limits, Status, held
 
 OVERDUE_MS = 10_000
 """A sweep comes every second: a thread that has been due for so long is taken by no one."""

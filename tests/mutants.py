@@ -26,6 +26,7 @@ SIM = "tests/sim/test_sim.py"
 POLICIES = "tests/conformance/test_policies.py -k sqlite"
 ASK = "tests/conformance/test_questions.py -k sqlite"
 EDIT = "tests/conformance/test_edit.py -k sqlite"
+STOP = "tests/conformance/test_stop.py -k sqlite"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -120,6 +121,82 @@ TABLE = (
     ),
     Mutant("edit_of_resolved", "ops/edit.py", "old.disposition != Disposition.PENDING", "old.seq < 0", EDIT),
     Mutant("decision_edited", "ops/edit.py", "old.policy == ANSWER or what", "what", EDIT),
+    # -- stop ----------------------------------------------------------------------------------------------------
+    Mutant("stop_of_any_turn", "ops/stop.py", "    if row.token != token:\n", "    if row.token < 0:\n", STOP),
+    Mutant("stop_takes_what_is_held", "ops/stop.py", "row, above=above, b", "row, above=row.done_seq, b", STOP),
+    Mutant("stop_takes_what_comes_later", "ops/resolve.py", "upto=row.cancel_upto", "upto=row.last_seq", STOP),
+    Mutant(
+        "stop_forgets_what_was_held",
+        "ops/unanswered.py",
+        "holes += cancel_stopped(conn, key, row, done)\n    ",
+        "",
+        STOP,
+    ),
+    Mutant("stop_forgets_the_rest", "ops/finish.py", " + cancel_stopped(conn, claim.key, row, what.upto)", "", STOP),
+    Mutant("stop_parks_nothing", "ops/finish.py", '"new_status": row.status_after', '"new_status": Status.IDLE', STOP),
+    Mutant(
+        "stop_reaches_the_next_turn",
+        "ops/heartbeat.py",
+        "beaten.cancel_token == claim.token",
+        "beaten.cancel_token is not None",
+        STOP,
+    ),
+    Mutant(
+        "stopped_turn_is_charged",
+        "ops/unanswered.py",
+        "    if row.stopping:\n",
+        "    if row.stopping and held < 0:\n",
+        STOP,
+    ),
+    Mutant(
+        "stopped_turn_finishes_hot", "ops/hot.py", 'holes=0 AND cancel_token IS NULL"""\n_A', 'holes=0"""\n_A', STOP
+    ),
+    Mutant("force_without_grace", "ops/stop.py", "        threads.c.cancel_until < stable_ms(),\n", "", STOP),
+    Mutant(
+        "force_of_any_turn",
+        "ops/stop.py",
+        '        threads.c.cancel_token == b("token"),\n        threads',
+        "        threads",
+        STOP,
+    ),
+    Mutant(
+        "interrupts_without_end", "ops/stop.py", "row.interrupts >= bounds.per_head_max", "row.interrupts < 0", STOP
+    ),
+    Mutant(
+        "interrupts_never_forgotten",
+        "ops/hot.py",
+        "not_before=0, interrupts=0, claim_id=NULL,\n",
+        "not_before=0, claim_id=NULL,\n",
+        STOP,
+    ),
+    Mutant(
+        "rollback_keeps_the_token",
+        "ops/stop.py",
+        "bump=1,\n        error=ROLLED_BACK",
+        "bump=0,\n        error=ROLLED_BACK",
+        STOP,
+    ),
+    Mutant(
+        "rollback_takes_what_waits", "ops/stop.py", '"upto": row.fetched_seq, "by"', '"upto": row.last_seq, "by"', STOP
+    ),
+    Mutant(
+        "rollback_keeps_the_messages",
+        "ops/stop.py",
+        '"upto": row.fetched_seq, "by"',
+        '"upto": row.done_seq, "by"',
+        STOP,
+    ),
+    Mutant(
+        "undo_once", "ops/stop.py", "turns.c.token > func.coalesce(_done, 0)", 'turns.c.token == b("token") - 2', STOP
+    ),
+    Mutant("steer_tells_nobody", "ops/heartbeat.py", "beaten.steered or 0", "0", STOP),
+    Mutant(
+        "dropped_message_stops_the_turn",
+        "ops/submit.py",
+        "        if not dropped:\n",
+        "        if known is None:\n",
+        STOP,
+    ),
     # -- claim ---------------------------------------------------------------------------------------------------
     Mutant(
         "claim_token_kept", "ops/claim.py", "        token=threads.c.token + 1,\n        claim_id", "        claim_id"
@@ -207,8 +284,8 @@ TABLE = (
     Mutant(
         "finish_without_due",
         "ops/finish.py",
-        "    if granted is None:\n        put_due",
-        "    if granted is None and key is None:\n        put_due",
+        "    if granted is None and after.status == Status.IDLE:\n        put_due",
+        "    if granted is None and after.status == Status.ABSENT:\n        put_due",
     ),
     Mutant(
         "finish_keeps_holes",
@@ -256,8 +333,8 @@ TABLE = (
     Mutant(
         "hot_finish_ignores_holes",
         "ops/hot.py",
-        'AND :upto<=fetched_seq AND holes=0"""\n_ANSWER',
-        'AND :upto<=fetched_seq"""\n_ANSWER',
+        'AND holes=0 AND cancel_token IS NULL"""\n_ANSWER',
+        'AND cancel_token IS NULL"""\n_ANSWER',
     ),
     Mutant(
         "hot_finish_counts_nothing",
@@ -290,8 +367,8 @@ TABLE = (
     Mutant(
         "fail_without_claim",
         "ops/unanswered.py",
-        "    if row is None or not holds(row, claim):\n        if row is not None and turn_state",
-        "    if row is None:\n        if row is not None and turn_state",
+        "    if row is None or not holds(row, claim):\n        if row is not None and _ended_itself",
+        "    if row is None:\n        if row is not None and _ended_itself",
     ),
     Mutant(
         "fail_repeated_is_lost",
@@ -327,7 +404,7 @@ TABLE = (
     ),
     Mutant(
         "reclaim_charges_unreceived",
-        "protocol.py",
+        "charging.py",
         "return fetched_seq > done_seq and (attempts + stalls > 0 or beat > 0)",
         "return fetched_seq > done_seq",
         "tests/conformance/test_reclaim.py -k sqlite",
@@ -346,13 +423,13 @@ TABLE = (
     ),
     Mutant(
         "charge_never_dead",
-        "protocol.py",
+        "charging.py",
         "if attempts >= limits.attempts_max:",
         "if attempts > limits.attempts_max + 99:",
     ),
     Mutant(
         "charge_dead_early",
-        "protocol.py",
+        "charging.py",
         "if attempts >= limits.attempts_max:",
         "if attempts >= limits.attempts_max - 1:",
     ),
@@ -596,7 +673,7 @@ TABLE = (
     Mutant(
         "heart_takes_busy_for_lost",
         "heart.py",
-        "                    self._soon(turn.claim.claim_id)",
+        "                    self.soon(turn.claim.claim_id, BUSY_SHARE)",
         "                    turn.set_lost()",
         "tests/unit/test_heart.py",
     ),

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 from sqlalchemy import CursorResult, and_, bindparam, func, select
 from sqlalchemy.engine import Connection
 
+from chatlock.charging import starts_at
 from chatlock.dialects import PerDialect, wall_ms
 from chatlock.errors import ClaimLost
 from chatlock.inputs import Key
-from chatlock.protocol import Status, held, starts_at
+from chatlock.protocol import Status, held
 from chatlock.schema import messages, threads, turns
 
 S = TypeVar("S")
@@ -84,6 +85,11 @@ class ThreadRow:
     awaiting: str | None
     awaiting_rule: str | None
     priority: int
+    cancel_token: int | None
+    cancel_until: int | None
+    cancel_queued: str | None
+    cancel_upto: int | None
+    interrupts: int
     now: int
 
     @property
@@ -110,6 +116,16 @@ class ThreadRow:
     def waits(self) -> bool:
         """Whether it is idle and has messages for a turn, which no question keeps from beginning."""
         return self.status == Status.IDLE and self.pending and not self.held
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the running turn was asked to stop; what an earlier turn was asked is void."""
+        return self.status == Status.RUNNING and self.cancel_token == self.token
+
+    @property
+    def status_after(self) -> Status:
+        """What the thread becomes when its running turn ends."""
+        return Status.PARKED if self.stopping and self.cancel_queued == "park" else Status.IDLE
 
     def starts_at(self, backoff_max_ms: int) -> int:
         """When the thread may start, if idle."""
@@ -184,6 +200,12 @@ LOCK_SKIP = named("thread.lock_or_skip", _lock(skip_locked=True))
 TURN_STATE = named(
     "turn.state",
     select(turns.c.state, turns.c.claim_id, turns.c.error).where(of_incarnation(turns), turns.c.token == b("token")),
+)
+KNOWN = named(
+    "messages.known",
+    select(messages.c.seq, messages.c.disposition, messages.c.payload_hash).where(
+        of_incarnation(messages), messages.c.message_id == b("message_id")
+    ),
 )
 FIRST_PENDING = named(
     "messages.first_pending",

@@ -8,10 +8,10 @@ from sqlalchemy import select
 from sqlalchemy.engine import Connection
 
 from chatlock.inputs import Key
-from chatlock.ops.base import b, lock, named, of_incarnation, run
+from chatlock.ops.base import KNOWN, b, lock, named, of_incarnation, run
 from chatlock.ops.inspect import outcome_of
 from chatlock.ops.resolve import held_upto, supersede
-from chatlock.ops.submit import KNOWN, Submission, queued_or_parked, store
+from chatlock.ops.submit import Submission, queued_or_parked, store
 from chatlock.protocol import ANSWER, Conflict, Disposition, Limits, NotFound, Outcome, Refused, Status
 from chatlock.schema import messages
 

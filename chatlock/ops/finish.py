@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import wall_ms
 from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.ops.base import (
+    KNOWN,
     SILENT,
     Claim,
     ThreadRow,
@@ -27,8 +28,8 @@ from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.fence import fence
 from chatlock.ops.intents import Effect, write_intent
-from chatlock.ops.submit import KNOWN
-from chatlock.protocol import TurnState
+from chatlock.ops.resolve import cancel_stopped
+from chatlock.protocol import Status, TurnState
 from chatlock.schema import messages, threads, turns
 
 
@@ -82,6 +83,10 @@ NO_CLAIM = {
     "expires_at": None,
     "window_ends_at": None,
     "lease_ms": None,
+    "cancel_token": None,
+    "cancel_until": None,
+    "cancel_queued": None,
+    "cancel_upto": None,
 }
 ALL_DONE = named(
     "finish.thread",
@@ -93,14 +98,14 @@ ALL_DONE = named(
         threads.c.status == "running",
     )
     .values(
-        status="idle",
+        status=b("new_status"),
         done_seq=b("done"),
         holes=b("new_holes"),
         fetched_seq=case((threads.c.fetched_seq < b("done"), b("done")), else_=threads.c.fetched_seq),
         attempts=0,
         stalls=0,
         not_before=0,
-        cancel_token=None,
+        interrupts=0,
         awaiting=func.coalesce(cast(b("question"), Text), threads.c.awaiting),
         awaiting_rule=func.coalesce(cast(b("rule"), Text), threads.c.awaiting_rule),
         **NO_CLAIM,
@@ -173,7 +178,7 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
     answered = len(run(conn, ANSWER, claim.key, **bound).all())
     if answered != what.held or answered == 0:
         raise AssertionError("the pending messages of the range are not those that the turn held")
-    holes = row.holes - (what.upto - claim.from_seq - answered)
+    holes = row.holes - (what.upto - claim.from_seq - answered) + cancel_stopped(conn, claim.key, row, what.upto)
     done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)
     question_id = rule = None
     if what.question is not None:
@@ -181,7 +186,8 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
         if run(conn, KNOWN, claim.key, incarnation=claim.incarnation, message_id=question_id).all():
             raise InvalidInput("bad_question", "a message of the thread has the id of this question")
     mine = {"incarnation": claim.incarnation, "token": claim.token}
-    ended = run(conn, ALL_DONE, claim.key, **mine, done=done, new_holes=holes, question=question_id, rule=rule).all()
+    place = {"done": done, "new_holes": holes, "new_status": row.status_after}
+    ended = run(conn, ALL_DONE, claim.key, **mine, **place, question=question_id, rule=rule).all()
     closed = run(
         conn, END_DONE, claim.key, **bound, reply=what.reply, question=question_id, silent=int(row.silent)
     ).all()
@@ -199,7 +205,7 @@ def _idle_or_next(conn: Connection, what: Finish, request: Request | None) -> Fi
     if not after.pending:
         return Finished(left=False)
     granted = claim_and_fetch(conn, key, after, request) if request is not None else None
-    if granted is None:
+    if granted is None and after.status == Status.IDLE:
         put_due(conn, key, after, max(after.quiet_until, after.now))
     return Finished(left=True, granted=granted)
 

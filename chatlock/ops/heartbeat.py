@@ -7,15 +7,15 @@ process from beating.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import least, stable_ms, wall_ms
 from chatlock.ops.base import SILENT, Claim, b, named, of_incarnation, of_thread, run
-from chatlock.protocol import TurnState
-from chatlock.schema import threads, turns
+from chatlock.protocol import POLICIES, TurnState
+from chatlock.schema import messages, threads, turns
 
 # the lock comes first, in a CTE on which the update depends by data, so that the clock is read after it
 _locked = (
@@ -28,6 +28,17 @@ _locked = (
     )
     .with_for_update(key_share=True, skip_locked=True)
     .cte("locked")
+)
+_steered = (
+    select(func.max(messages.c.seq))
+    .where(
+        of_incarnation(messages),
+        messages.c.seq > threads.c.fetched_seq,
+        messages.c.disposition == "pending",
+        or_(*(messages.c.policy == name for name, policy in POLICIES.items() if policy.turn == "tell")),
+    )
+    .correlate(threads)
+    .scalar_subquery()
 )
 
 
@@ -43,7 +54,7 @@ def _beat(*also: Any) -> Any:
             *also,
         )
         .values(beat=threads.c.beat + 1, expires_at=least(wall_ms() + threads.c.lease_ms, threads.c.window_ends_at))
-        .returning(threads.c.beat)
+        .returning(threads.c.cancel_token, _steered.label("steered"))
     )
 
 
@@ -84,22 +95,38 @@ class Beat(StrEnum):
     LOST = "lost"
 
 
-def heartbeat(conn: Connection, claim: Claim) -> Beat:
+class Pulse(NamedTuple):
+    """What a heartbeat brought back.  cancelled: the turn is asked to stop; steered: the seq of the newest message that
+    it is told to fetch, 0 = none.
+    """
+
+    beat: Beat
+    cancelled: bool = False
+    steered: int = 0
+
+
+def _extended(beaten: Any, claim: Claim) -> Pulse:
+    return Pulse(Beat.EXTENDED, beaten.cancel_token == claim.token, beaten.steered or 0)
+
+
+def heartbeat(conn: Connection, claim: Claim) -> Pulse:
     """Extends the lease; a turn whose lease had passed is noted as one that fell silent first.
 
     Guard: incarnation, token, running, now < window_ends_at.  Else its turn, read by the token, says whether it is
     done, only locked, or lost.
     """
     bound = {"incarnation": claim.incarnation, "token": claim.token}
-    if run(conn, BEAT, claim.key, **bound).all():
-        return Beat.EXTENDED
+    beaten = run(conn, BEAT, claim.key, **bound).one_or_none()
+    if beaten is not None:
+        return _extended(beaten, claim)
     row = run(conn, WHY_NOT, claim.key, **bound).one_or_none()
     if row is None:
-        return Beat.LOST
+        return Pulse(Beat.LOST)
     if row.state == TurnState.DONE:
-        return Beat.DONE
+        return Pulse(Beat.DONE)
     if row.state != TurnState.RUNNING or not row.within_window:
-        return Beat.LOST
+        return Pulse(Beat.LOST)
     if row.silent and run(conn, NOTE_SILENCE, claim.key, **bound).all():
-        return Beat.EXTENDED if run(conn, BEAT_LATE, claim.key, **bound).all() else Beat.BUSY
-    return Beat.BUSY
+        late = run(conn, BEAT_LATE, claim.key, **bound).one_or_none()
+        return _extended(late, claim) if late is not None else Pulse(Beat.BUSY)
+    return Pulse(Beat.BUSY)

@@ -87,7 +87,7 @@ S2_POSTGRESQL = f"""
 WITH l AS MATERIALIZED (
   SELECT last_seq, done_seq, priority, quiet_until, expires_at, window_ends_at FROM chatlock_threads
    WHERE tenant=%(tenant)s AND thread_id=%(thread)s AND incarnation=%(incarnation)s AND token=%(token)s AND status='running'
-     AND done_seq=%(from_seq)s AND done_seq<%(upto)s AND %(upto)s<=fetched_seq AND holes=0
+     AND done_seq=%(from_seq)s AND done_seq<%(upto)s AND %(upto)s<=fetched_seq AND holes=0 AND cancel_token IS NULL
      AND current_setting('transaction_isolation')='read committed'
      FOR NO KEY UPDATE),
 m AS (
@@ -100,7 +100,7 @@ r AS (
    WHERE x.tenant=%(tenant)s AND x.thread_id=%(thread)s AND x.incarnation=%(incarnation)s AND x.token=%(token)s
      AND x.state='running' RETURNING x.ended_at),
 u AS (
-  UPDATE chatlock_threads t SET status='idle', done_seq=%(upto)s, attempts=0, stalls=0, not_before=0, cancel_token=NULL,
+  UPDATE chatlock_threads t SET status='idle', done_seq=%(upto)s, attempts=0, stalls=0, not_before=0, interrupts=0,
          claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL
     FROM l WHERE t.tenant=%(tenant)s AND t.thread_id=%(thread)s AND t.token=%(token)s RETURNING t.last_seq),
 d AS (
@@ -136,7 +136,7 @@ S1_SQLITE = (_READ, _STORE, _CLAIM, _START, _ADVANCE, _DUE)
 _HELD = f"""
 SELECT last_seq, priority, quiet_until, {CLOCK_SQLITE}, expires_at<{CLOCK_SQLITE} AND expires_at<window_ends_at
   FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND token=:token AND status='running'
-   AND done_seq=:from_seq AND done_seq<:upto AND :upto<=fetched_seq AND holes=0"""
+   AND done_seq=:from_seq AND done_seq<:upto AND :upto<=fetched_seq AND holes=0 AND cancel_token IS NULL"""
 _ANSWER = """
 UPDATE chatlock_messages SET disposition='answered', turn_token=:token
  WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND seq>:from_seq AND seq<=:upto AND disposition='pending'
@@ -145,7 +145,7 @@ _END = f"""
 UPDATE chatlock_turns SET state='done', to_seq=:upto, reply=:reply, ended_at=:now, error=CASE WHEN :silent THEN '{SILENT}' ELSE error END
  WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND token=:token AND state='running' RETURNING token"""
 _IDLE = """
-UPDATE chatlock_threads SET status='idle', done_seq=:upto, attempts=0, stalls=0, not_before=0, cancel_token=NULL, claim_id=NULL,
+UPDATE chatlock_threads SET status='idle', done_seq=:upto, attempts=0, stalls=0, not_before=0, interrupts=0, claim_id=NULL,
        owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL
  WHERE tenant=:tenant AND thread_id=:thread AND token=:token"""
 S2_SQLITE = (_HELD, _ANSWER, _END, _IDLE, _DUE)
@@ -201,12 +201,15 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
             asked_at=request.asked_at,
         )
         message = Message(stored.seq, submission.message_id, from_json(submission.payload), stored.now or 0)
-        outcome = Queued(**ids, position=0, turn=stored.token)
-        return Submitted(outcome, stored.incarnation, stored.seq, Granted(claim, (message,)))
+        claimed = Queued(**ids, position=0, turn=stored.token)
+        return Submitted(claimed, stored.incarnation, stored.seq, Granted(claim, (message,)))
     if stored.status == Status.PARKED:
         return Submitted(Parked(**ids), stored.incarnation, stored.seq)
     position = max(0, stored.seq - 1 - stored.done_seq - stored.holes)
-    return Submitted(Queued(**ids, position=position), stored.incarnation, stored.seq)
+    tells = stored.status == Status.RUNNING and POLICIES[submission.policy].turn == "tell"
+    affected = stored.token if tells else None
+    outcome = Queued(**ids, position=position)
+    return Submitted(outcome, stored.incarnation, stored.seq, affected=affected)
 
 
 def _s1_postgresql(cursor: Any, values: dict[str, Any]) -> _Stored | None:

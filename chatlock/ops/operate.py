@@ -10,14 +10,14 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.audit import Act, Receipt, write_audit
-from chatlock.ops.base import b, lock, named, of_incarnation, of_thread, run
+from chatlock.ops.base import KNOWN, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.due import drop_due, put_due
 from chatlock.ops.fence import FORGET
 from chatlock.ops.finish import NO_CLAIM
 from chatlock.ops.inspect import outcome_of
 from chatlock.ops.intents import cancel_intents
 from chatlock.ops.resolve import cancel_one, held_upto
-from chatlock.ops.submit import KNOWN, close_question
+from chatlock.ops.submit import close_question
 from chatlock.ops.unanswered import end_unanswered, uncharged
 from chatlock.protocol import ANSWER, Cancelled, Disposition, NotFound, Outcome, Refused, Status, TurnState
 from chatlock.schema import messages, threads, turns
@@ -40,9 +40,7 @@ DELETE_THREAD = named(
     "delete.thread",
     update(threads)
     .where(of_thread(threads), threads.c.status != "deleted")
-    .values(
-        status="deleted", token=threads.c.token + 1, awaiting=None, awaiting_rule=None, cancel_token=None, **NO_CLAIM
-    )
+    .values(status="deleted", token=threads.c.token + 1, awaiting=None, awaiting_rule=None, **NO_CLAIM)
     .returning(threads.c.token),
 )
 DELETE_PENDING = named(
@@ -115,7 +113,8 @@ def park(conn: Connection, key: Key, token: int | None, act: Act) -> Receipt:
         if token != row.token:
             return Receipt(False, "other_turn", row.status)
         end_unanswered(conn, key, row, state=TurnState.RELEASED, charged=uncharged(row), bump=1, error="parked")
-    run(conn, PARK, key).one()
+    if row.status_after != Status.PARKED:  # else its end has parked it
+        run(conn, PARK, key).one()
     drop_due(conn, key)
     write_audit(conn, key, row, act)
     return Receipt(True, "parked", Status.PARKED)

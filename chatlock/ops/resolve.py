@@ -46,6 +46,9 @@ LAST_END = named(
     .limit(1),
 )
 CANCEL = _resolving("resolve.cancel", Disposition.CANCELLED, messages.c.seq == b("seq"))
+CANCEL_RANGE = _resolving(
+    "resolve.cancel_range", Disposition.CANCELLED, messages.c.seq > b("above"), messages.c.seq <= b("upto")
+)
 SUPERSEDE = _resolving(
     "resolve.supersede",
     Disposition.SUPERSEDED,
@@ -71,6 +74,7 @@ MOVE_PREFIX = named(
         attempts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.attempts),
         stalls=case((b("done") > threads.c.done_seq, 0), else_=threads.c.stalls),
         not_before=case((b("done") > threads.c.done_seq, 0), else_=threads.c.not_before),
+        interrupts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.interrupts),
     )
     .returning(
         threads.c.done_seq,
@@ -94,6 +98,21 @@ def cancel_one(conn: Connection, key: Key, row: ThreadRow, seq: int, backoff_max
     """Resolves one pending message above held_upto as cancelled.  Guard: the row is locked."""
     run(conn, CANCEL, key, incarnation=row.incarnation, seq=seq).one()
     return _settle(conn, key, row, 1, backoff_max_ms)
+
+
+def cancel_waiting(conn: Connection, key: Key, row: ThreadRow, *, above: int, backoff_max_ms: int) -> ThreadRow:
+    """Resolves every pending message above `above` as cancelled.  Guard: the row is locked, above >= held_upto(row)."""
+    return _settled(conn, key, row, CANCEL_RANGE, backoff_max_ms, above=above, upto=row.last_seq)
+
+
+def cancel_stopped(conn: Connection, key: Key, row: ThreadRow, above: int) -> int:
+    """Resolves as cancelled what was pending when the running turn was stopped with queued="cancel"; returns how many.
+
+    Guard: the row is locked, and this transaction ends the turn without an answer to what stands above `above`.
+    """
+    if not row.stopping or row.cancel_queued != "cancel":
+        return 0
+    return len(run(conn, CANCEL_RANGE, key, incarnation=row.incarnation, above=above, upto=row.cancel_upto).all())
 
 
 def supersede(

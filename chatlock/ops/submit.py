@@ -10,11 +10,12 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import per_dialect, wall_ms
 from chatlock.inputs import Key
-from chatlock.ops.base import ThreadRow, b, lock, named, of_incarnation, of_thread, run
+from chatlock.ops.base import KNOWN, ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.inspect import eta_ms, outcome_of, typical_ms
 from chatlock.ops.resolve import held_upto, supersede
+from chatlock.ops.stop import interrupt, roll_back
 from chatlock.protocol import (
     ANSWER,
     POLICIES,
@@ -24,6 +25,7 @@ from chatlock.protocol import (
     Debounce,
     Disposition,
     Gone,
+    Interrupt,
     Limits,
     Outcome,
     Parked,
@@ -46,6 +48,7 @@ class Submission:
     agent: str
     policy: str = "enqueue"
     debounce: Debounce | None = None
+    interrupt: Interrupt | None = None
     recreate: bool = False
     redrive_of: str | None = None
     trace: str | None = None
@@ -64,9 +67,10 @@ class Submission:
 
     @property
     def plain(self) -> bool:
-        """Whether the hot statement can store it: no precondition, no limit, and pending messages stay as they are."""
+        """Whether the hot statement can store it: no precondition or limit, and it changes nothing that is there."""
         limited = self.if_idle or self.names_a_state or (self.expire_ms, self.pending_max) != (None, None)
-        return not limited and POLICIES[self.policy].pending == "keep" and self.debounce is None
+        policy = POLICIES[self.policy]
+        return not (limited or policy.quiet) and policy.pending == "keep" and policy.turn in ("leave", "tell")
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Submitted:
     """What the commit said: the outcome so far and, if the claim was won, the turn's first messages.
 
     `incarnation` and `seq` name the stored message; seq is None where nothing is stored.  superseding: other messages
-    were resolved.
+    were resolved.  affected: the token of the running turn that is to be told, was asked to stop or rolled back.
     """
 
     outcome: Outcome
@@ -82,6 +86,7 @@ class Submitted:
     seq: int | None = None
     granted: Granted | None = None
     superseding: bool = False
+    affected: int | None = None
 
 
 # a thread whose row a failover lost begins above every token that it can have given out
@@ -114,15 +119,10 @@ RECREATE = named(
         stalls=0,
         not_before=0,
         quiet_until=0,
+        interrupts=0,
         awaiting=None,
         awaiting_rule=None,
         created_at=wall_ms(),
-    ),
-)
-KNOWN = named(
-    "messages.known",
-    select(messages.c.seq, messages.c.disposition, messages.c.payload_hash).where(
-        of_incarnation(messages), messages.c.message_id == b("message_id")
     ),
 )
 STORE = named(
@@ -311,13 +311,25 @@ def _take_in(conn: Connection, what: Submission, row: ThreadRow, too_old: int | 
     return supersede(conn, what.key, row, above=above, upto=upto, by=by, backoff_max_ms=limits.backoff_max_ms)
 
 
+def _affect(conn: Connection, what: Submission, row: ThreadRow) -> tuple[ThreadRow, int | None]:
+    """What the policy does to the running turn, before the message is stored; the token of a turn that it touches."""
+    effect = POLICIES[what.policy].turn
+    if row.status != Status.RUNNING or effect == "leave":
+        return row, None
+    if effect == "rollback":
+        return roll_back(conn, what.key, row), row.token
+    if what.interrupt is not None and not interrupt(conn, what.key, row, what.interrupt):
+        return row, None
+    return row, row.token
+
+
 def submit(conn: Connection, submission: Submission, request: Request | None, limits: Limits) -> Submitted:
     """Stores the message and, with a request, tries to claim.
 
     Guard: the thread's lock; a known message_id gets its present state and no new seq, whatever its preconditions.
     Safe to repeat: the claim_id adopts what an attempt with a lost acknowledgement won.
     """
-    key, message_id, superseding = submission.key, submission.message_id, False
+    key, message_id, superseding, affected = submission.key, submission.message_id, False, None
     if submission.names_a_state and lock(conn, key) is None:
         reason = "not_running" if submission.if_turn is not None else "not_awaiting"
         return Submitted(Refused(message_id=message_id, reason=reason, state=Status.ABSENT))
@@ -338,9 +350,13 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
         refused = _refusal(conn, submission, row, too_old)
         if refused is not None:
             return Submitted(refused)
-        before, row = row, _take_in(conn, submission, row, too_old, limits)
+        before = row
+        dropped = too_old is not None and submission.overflow == "drop_newest"
+        if not dropped:
+            row, affected = _affect(conn, submission, row)
+        row = _take_in(conn, submission, row, too_old, limits)
         seq = row.last_seq
-        if too_old is not None and submission.overflow == "drop_newest":
+        if dropped:
             return Submitted(Superseded(message_id=message_id, seq=seq), row.incarnation, seq)
         superseding = (row.done_seq, row.holes) != (before.done_seq, before.holes)
     granted = None
@@ -349,7 +365,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
     if granted is None and row.status == Status.IDLE:
         put_due(conn, key, row, max(row.starts_at(limits.backoff_max_ms), row.now))
     told = queued_or_parked(message_id, seq, row) if known is None else outcome_of(conn, key, message_id)
-    return Submitted(told, row.incarnation, seq, granted, superseding)
+    return Submitted(told, row.incarnation, seq, granted, superseding, affected)
 
 
 def submit_in(conn: Connection, submission: Submission, limits: Limits) -> Submitted:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import case, select, update
+from sqlalchemy import and_, case, select, update
 from sqlalchemy.engine import Connection
 
+from chatlock.charging import UNCHARGED, Charge, charge, received
 from chatlock.dialects import stable_ms, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import (
     SILENT,
+    TURN_STATE,
     WINDOW,
     Claim,
     ThreadRow,
@@ -23,12 +25,15 @@ from chatlock.ops.base import (
     of_thread,
     resolved_prefix,
     run,
-    turn_state,
 )
 from chatlock.ops.due import put_due
 from chatlock.ops.finish import NO_CLAIM
-from chatlock.protocol import UNCHARGED, Charge, Limits, Status, TurnState, charge, received
+from chatlock.ops.resolve import cancel_stopped
+from chatlock.protocol import Limits, Status, TurnState
 from chatlock.schema import messages, threads, turns
+
+STOPPED = "stopped"
+"""The error of a turn that failed after it was asked to stop."""
 
 KILL_HEAD = named(
     "unanswered.head_dead",
@@ -55,7 +60,7 @@ END_THREAD = named(
         attempts=b("new_attempts"),
         stalls=b("new_stalls"),
         not_before=case((b("delay") > 0, wall_ms() + b("delay")), else_=0),
-        cancel_token=None,
+        interrupts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.interrupts),
         **NO_CLAIM,
     )
     .returning(threads.c.not_before),
@@ -75,6 +80,7 @@ RUNNING = named(
         threads.c.token,
         threads.c.beat,
         (threads.c.expires_at < stable_ms()).label("stale"),
+        and_(threads.c.cancel_token == threads.c.token, threads.c.cancel_until < stable_ms()).label("overdue"),
     )
     .select_from(turns)
     .join(
@@ -118,20 +124,25 @@ def end_unanswered(
     charged: Charge,
     bump: int = 0,
     error: str | None = None,
+    resolved: tuple[int, int] | None = None,
 ) -> Ended:
     """Ends the running turn of the locked row.  attempts = max makes only message done_seq + 1 dead; stalls = max
-    parks.
+    parks.  resolved: done_seq and holes, where messages of the turn are resolved already.
     """
-    status, done, holes, to_seq = Status.IDLE, row.done_seq, row.holes, None
+    status, to_seq = row.status_after, None
+    done, holes = resolved if resolved is not None else (row.done_seq, row.holes)
     bound = {"incarnation": row.incarnation, "token": row.token}
     if charged.head_dead:
         state, done = TurnState.GAVE_UP, row.done_seq + 1
         to_seq = done
         if len(run(conn, KILL_HEAD, key, **bound, head=done).all()) != 1:
             raise AssertionError("the oldest message of a turn that gave up is not pending")
+    holes += cancel_stopped(conn, key, row, done)
+    done, holes = resolved_prefix(conn, key, row, done, holes)
+    if done > row.done_seq:  # a new head starts afresh
+        charged = charged._replace(attempts=0, stalls=0, delay_ms=0, parked=False)
     if charged.parked:
         status = Status.PARKED
-    done, holes = resolved_prefix(conn, key, row, done, holes)
     ended = run(
         conn,
         END_THREAD,
@@ -161,17 +172,27 @@ def uncharged(row: ThreadRow) -> Charge:
 
 
 def fail(conn: Connection, claim: Claim, *, held: int, error: str, limits: Limits, jitter: float) -> Ended | None:
-    """Ends the turn as failed: one attempt if it had messages in hand, else one stall.  None: the claim is lost.
+    """Ends the turn as failed: one attempt if it had messages in hand, else one stall; released uncharged if it was
+    asked to stop.  None: the claim is lost.
 
-    Safe to repeat: a turn of this claim found failed or given up is a success whose acknowledgement was lost.
+    Safe to repeat: a turn of this claim found ended so is a success whose acknowledgement was lost.
     """
     row = lock(conn, claim.key)
     if row is None or not holds(row, claim):
-        if row is not None and turn_state(conn, claim) in (TurnState.FAILED, TurnState.GAVE_UP):
+        if row is not None and _ended_itself(conn, claim):
             return Ended(uncharged(row), row.not_before, row.pending)
         return None
+    if row.stopping:
+        return end_unanswered(conn, claim.key, row, state=TurnState.RELEASED, charged=uncharged(row), error=STOPPED)
     charged = charge(limits, row.attempts, row.stalls, received=held > 0, jitter=jitter)
     return end_unanswered(conn, claim.key, row, state=TurnState.FAILED, charged=charged, error=error)
+
+
+def _ended_itself(conn: Connection, claim: Claim) -> bool:
+    row = run(conn, TURN_STATE, claim.key, incarnation=claim.incarnation, token=claim.token).one_or_none()
+    if row is None or row.claim_id != claim.claim_id:
+        return False
+    return row.state in (TurnState.FAILED, TurnState.GAVE_UP) or row.error == STOPPED
 
 
 def release(conn: Connection, key: Key, claim_id: str) -> bool:
@@ -187,17 +208,21 @@ def release(conn: Connection, key: Key, claim_id: str) -> bool:
 
 @dataclass(frozen=True)
 class Observed:
-    """A running turn as one sweep saw it."""
+    """A running turn as one sweep saw it.  overdue: it was asked to stop, and its grace has passed."""
 
     key: Key
     token: int
     beat: int
     stale: bool
+    overdue: bool = False
 
 
 def observe_running(conn: Connection) -> list[Observed]:
     """Every running turn of the database, without locks."""
-    return [Observed(Key(r.tenant, r.thread_id), r.token, r.beat, bool(r.stale)) for r in run(conn, RUNNING)]
+    return [
+        Observed(Key(r.tenant, r.thread_id), r.token, r.beat, bool(r.stale), bool(r.overdue))
+        for r in run(conn, RUNNING)
+    ]
 
 
 def reclaim(conn: Connection, seen: Observed, limits: Limits, jitter: float) -> Ended | None:

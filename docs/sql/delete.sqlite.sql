@@ -8,7 +8,7 @@ AND chatlock_messages.disposition = 'pending';
 
 -- delete.thread
 UPDATE chatlock_threads
-SET status='deleted', token=(chatlock_threads.token + 1), claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL, cancel_token=NULL, awaiting=NULL, awaiting_rule=NULL
+SET status='deleted', token=(chatlock_threads.token + 1), claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL, cancel_token=NULL, awaiting=NULL, cancel_until=NULL, cancel_queued=NULL, cancel_upto=NULL, awaiting_rule=NULL
 WHERE chatlock_threads.tenant = :b_tenant
 AND chatlock_threads.thread_id = :b_thread
 AND chatlock_threads.status != 'deleted'

@@ -11,7 +11,7 @@ RETURNING seq;
 
 -- finish.thread
 UPDATE chatlock_threads
-SET status='idle', claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL, fetched_seq=CASE WHEN (chatlock_threads.fetched_seq < :b_done) THEN :b_done ELSE chatlock_threads.fetched_seq END, done_seq=:b_done, holes=:b_new_holes, attempts=0, stalls=0, not_before=0, cancel_token=NULL, awaiting=coalesce(CAST(:b_question AS TEXT), chatlock_threads.awaiting), awaiting_rule=coalesce(CAST(:b_rule AS TEXT), chatlock_threads.awaiting_rule)
+SET status=:b_new_status, claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL, fetched_seq=CASE WHEN (chatlock_threads.fetched_seq < :b_done) THEN :b_done ELSE chatlock_threads.fetched_seq END, done_seq=:b_done, holes=:b_new_holes, attempts=0, stalls=0, not_before=0, cancel_token=NULL, awaiting=coalesce(CAST(:b_question AS TEXT), chatlock_threads.awaiting), cancel_until=NULL, cancel_queued=NULL, cancel_upto=NULL, interrupts=0, awaiting_rule=coalesce(CAST(:b_rule AS TEXT), chatlock_threads.awaiting_rule)
 WHERE chatlock_threads.tenant = :b_tenant
 AND chatlock_threads.thread_id = :b_thread
 AND chatlock_threads.incarnation = :b_incarnation

@@ -16,7 +16,14 @@ AND chatlock_threads.thread_id = locked.thread_id
 AND chatlock_threads.token = locked.token
 AND (extract(epoch FROM clock_timestamp())*1000)::bigint < chatlock_threads.window_ends_at
 AND (extract(epoch FROM clock_timestamp())*1000)::bigint <= chatlock_threads.expires_at
-RETURNING chatlock_threads.beat;
+RETURNING chatlock_threads.cancel_token, (SELECT max(chatlock_messages.seq) AS max_1
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.incarnation = :b_incarnation::BIGINT
+AND chatlock_messages.seq > chatlock_threads.fetched_seq
+AND chatlock_messages.disposition = 'pending'
+AND chatlock_messages.policy = 'steer') AS steered;
 
 -- heartbeat.beat_late
 WITH locked AS
@@ -35,7 +42,14 @@ AND chatlock_threads.tenant = locked.tenant
 AND chatlock_threads.thread_id = locked.thread_id
 AND chatlock_threads.token = locked.token
 AND (extract(epoch FROM clock_timestamp())*1000)::bigint < chatlock_threads.window_ends_at
-RETURNING chatlock_threads.beat;
+RETURNING chatlock_threads.cancel_token, (SELECT max(chatlock_messages.seq) AS max_1
+FROM chatlock_messages
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.incarnation = :b_incarnation::BIGINT
+AND chatlock_messages.seq > chatlock_threads.fetched_seq
+AND chatlock_messages.disposition = 'pending'
+AND chatlock_messages.policy = 'steer') AS steered;
 
 -- heartbeat.note_silence
 UPDATE chatlock_turns

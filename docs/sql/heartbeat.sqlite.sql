@@ -16,7 +16,14 @@ AND chatlock_threads.thread_id = locked.thread_id
 AND chatlock_threads.token = locked.token
 AND CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) < chatlock_threads.window_ends_at
 AND CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) <= chatlock_threads.expires_at
-RETURNING beat;
+RETURNING cancel_token, (SELECT max(chatlock_messages.seq) AS max_1
+FROM chatlock_messages
+WHERE tenant = :b_tenant
+AND thread_id = :b_thread
+AND incarnation = :b_incarnation
+AND seq > fetched_seq
+AND disposition = 'pending'
+AND policy = 'steer') AS steered;
 
 -- heartbeat.beat_late
 WITH locked AS
@@ -35,7 +42,14 @@ AND chatlock_threads.tenant = locked.tenant
 AND chatlock_threads.thread_id = locked.thread_id
 AND chatlock_threads.token = locked.token
 AND CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) < chatlock_threads.window_ends_at
-RETURNING beat;
+RETURNING cancel_token, (SELECT max(chatlock_messages.seq) AS max_1
+FROM chatlock_messages
+WHERE tenant = :b_tenant
+AND thread_id = :b_thread
+AND incarnation = :b_incarnation
+AND seq > fetched_seq
+AND disposition = 'pending'
+AND policy = 'steer') AS steered;
 
 -- heartbeat.note_silence
 UPDATE chatlock_turns

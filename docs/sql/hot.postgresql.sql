@@ -2,7 +2,7 @@
 WITH l AS MATERIALIZED (
   SELECT last_seq, done_seq, priority, quiet_until, expires_at, window_ends_at FROM chatlock_threads
    WHERE tenant=%(tenant)s AND thread_id=%(thread)s AND incarnation=%(incarnation)s AND token=%(token)s AND status='running'
-     AND done_seq=%(from_seq)s AND done_seq<%(upto)s AND %(upto)s<=fetched_seq AND holes=0
+     AND done_seq=%(from_seq)s AND done_seq<%(upto)s AND %(upto)s<=fetched_seq AND holes=0 AND cancel_token IS NULL
      AND current_setting('transaction_isolation')='read committed'
      FOR NO KEY UPDATE),
 m AS (
@@ -15,7 +15,7 @@ r AS (
    WHERE x.tenant=%(tenant)s AND x.thread_id=%(thread)s AND x.incarnation=%(incarnation)s AND x.token=%(token)s
      AND x.state='running' RETURNING x.ended_at),
 u AS (
-  UPDATE chatlock_threads t SET status='idle', done_seq=%(upto)s, attempts=0, stalls=0, not_before=0, cancel_token=NULL,
+  UPDATE chatlock_threads t SET status='idle', done_seq=%(upto)s, attempts=0, stalls=0, not_before=0, interrupts=0,
          claim_id=NULL, owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL
     FROM l WHERE t.tenant=%(tenant)s AND t.thread_id=%(thread)s AND t.token=%(token)s RETURNING t.last_seq),
 d AS (

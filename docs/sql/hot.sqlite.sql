@@ -1,13 +1,13 @@
 -- hot.finish
 SELECT last_seq, priority, quiet_until, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER), expires_at<CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AND expires_at<window_ends_at
   FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND token=:token AND status='running'
-   AND done_seq=:from_seq AND done_seq<:upto AND :upto<=fetched_seq AND holes=0;
+   AND done_seq=:from_seq AND done_seq<:upto AND :upto<=fetched_seq AND holes=0 AND cancel_token IS NULL;
 UPDATE chatlock_messages SET disposition='answered', turn_token=:token
  WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND seq>:from_seq AND seq<=:upto AND disposition='pending'
 RETURNING seq;
 UPDATE chatlock_turns SET state='done', to_seq=:upto, reply=:reply, ended_at=:now, error=CASE WHEN :silent THEN 'silent' ELSE error END
  WHERE tenant=:tenant AND thread_id=:thread AND incarnation=:incarnation AND token=:token AND state='running' RETURNING token;
-UPDATE chatlock_threads SET status='idle', done_seq=:upto, attempts=0, stalls=0, not_before=0, cancel_token=NULL, claim_id=NULL,
+UPDATE chatlock_threads SET status='idle', done_seq=:upto, attempts=0, stalls=0, not_before=0, interrupts=0, claim_id=NULL,
        owner=NULL, claimed_at=NULL, expires_at=NULL, window_ends_at=NULL, lease_ms=NULL
  WHERE tenant=:tenant AND thread_id=:thread AND token=:token;
 INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until) VALUES(:tenant, :thread, :due_at, :priority, 0)

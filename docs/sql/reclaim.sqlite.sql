@@ -9,7 +9,8 @@ AND chatlock_threads.token = :b_token
 AND chatlock_threads.beat = :b_beat;
 
 -- reclaim.observe
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.token, chatlock_threads.beat, chatlock_threads.expires_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS stale
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.token, chatlock_threads.beat, chatlock_threads.expires_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS stale, chatlock_threads.cancel_token = chatlock_threads.token
+AND chatlock_threads.cancel_until < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS overdue
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
 AND chatlock_threads.thread_id = chatlock_turns.thread_id
 AND chatlock_threads.token = chatlock_turns.token

@@ -8,6 +8,17 @@ AND chatlock_messages.seq = :b_seq::BIGINT
 AND chatlock_messages.disposition = 'pending'
 RETURNING chatlock_messages.seq;
 
+-- resolve.cancel_range
+UPDATE chatlock_messages
+SET disposition='cancelled'
+WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
+AND chatlock_messages.thread_id = :b_thread::VARCHAR
+AND chatlock_messages.incarnation = :b_incarnation::BIGINT
+AND chatlock_messages.seq > :b_above::BIGINT
+AND chatlock_messages.seq <= :b_upto::BIGINT
+AND chatlock_messages.disposition = 'pending'
+RETURNING chatlock_messages.seq;
+
 -- resolve.expire
 UPDATE chatlock_messages
 SET disposition='expired'
@@ -52,7 +63,7 @@ RETURNING chatlock_messages.seq;
 
 -- resolve.thread
 UPDATE chatlock_threads
-SET fetched_seq=CASE WHEN (chatlock_threads.fetched_seq < :b_done::BIGINT) THEN :b_done ELSE chatlock_threads.fetched_seq END, done_seq=:b_done::BIGINT, holes=:b_new_holes::BIGINT, attempts=CASE WHEN (:b_done > chatlock_threads.done_seq) THEN 0 ELSE chatlock_threads.attempts END, stalls=CASE WHEN (:b_done > chatlock_threads.done_seq) THEN 0 ELSE chatlock_threads.stalls END, not_before=CASE WHEN (:b_done > chatlock_threads.done_seq) THEN 0 ELSE chatlock_threads.not_before END
+SET fetched_seq=CASE WHEN (chatlock_threads.fetched_seq < :b_done::BIGINT) THEN :b_done ELSE chatlock_threads.fetched_seq END, done_seq=:b_done::BIGINT, holes=:b_new_holes::BIGINT, attempts=CASE WHEN (:b_done > chatlock_threads.done_seq) THEN 0 ELSE chatlock_threads.attempts END, stalls=CASE WHEN (:b_done > chatlock_threads.done_seq) THEN 0 ELSE chatlock_threads.stalls END, not_before=CASE WHEN (:b_done > chatlock_threads.done_seq) THEN 0 ELSE chatlock_threads.not_before END, interrupts=CASE WHEN (:b_done > chatlock_threads.done_seq) THEN 0 ELSE chatlock_threads.interrupts END
 WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
 AND chatlock_threads.thread_id = :b_thread::VARCHAR
 AND chatlock_threads.incarnation = :b_incarnation::BIGINT

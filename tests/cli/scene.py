@@ -79,7 +79,7 @@ class Scene:
         return granted.claim
 
     def beat(self, held: Claim) -> None:
-        assert self.executor.read("beat", lambda c: heartbeat(c, held)) is Beat.EXTENDED
+        assert self.executor.read("beat", lambda c: heartbeat(c, held)).beat is Beat.EXTENDED
 
     def answer(
         self,

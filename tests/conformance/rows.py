@@ -79,6 +79,11 @@ def open_question(database: Database) -> None:
     execute(database, "UPDATE chatlock_threads SET awaiting = 'q1', awaiting_rule = 'run'")
 
 
+def pass_grace(database: Database) -> None:
+    """Every running turn was asked to stop, and its grace has passed."""
+    execute(database, "UPDATE chatlock_threads SET cancel_token = token, cancel_until = 1 WHERE status = 'running'")
+
+
 def expire_all(database: Database) -> None:
     """Every message has waited for longer than it may."""
     execute(database, "UPDATE chatlock_messages SET expire_ms = 1, received_at = 1")

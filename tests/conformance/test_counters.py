@@ -14,7 +14,7 @@ from tests.support.databases import Database
 def test_claim_starts_without_beats(chat: Any, database: Database) -> None:
     """Else the first fetch of a turn that died at once would pass for received, by the beats of the turn before."""
     turn = chat.begin("c1", 1, message_id="m1", wait_ms=0)
-    assert chat._executor.beat(lambda conn: heartbeat(conn, turn._core.claim)) is Beat.EXTENDED
+    assert chat._executor.beat(lambda conn: heartbeat(conn, turn._core.claim)).beat is Beat.EXTENDED
     turn.release()
     again = chat.begin("c1", 1, message_id="m1", wait_ms=0)
     assert (again.token, rows.thread_row(database)["beat"]) == (2, 0)

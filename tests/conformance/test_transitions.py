@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from chatlock.errors import ClaimLost
 from chatlock.executor import Executor
 from chatlock.inputs import Key, new_id, payload_json
-from chatlock.ops import edit, fence, fetch, operate, unanswered
+from chatlock.ops import edit, fence, fetch, operate, stop, unanswered
 from chatlock.ops.audit import Act
 from chatlock.ops.base import Claim, run
 from chatlock.ops.claim import Request, claim_for
@@ -21,7 +21,7 @@ from chatlock.ops.finish import Finish, Question, finish
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.hot import hot_finish
 from chatlock.ops.submit import RECREATE, Submission, submit
-from chatlock.protocol import TRANSITIONS, Event, Limits, Status, Transition, conformance_cases
+from chatlock.protocol import TRANSITIONS, Backlog, Event, Interrupt, Limits, Status, Transition, conformance_cases
 from tests.conformance import rows
 from tests.support.databases import Database
 
@@ -33,9 +33,9 @@ RAISING = (Event.FETCH, Event.FENCE, Event.SESSION)
 ILLEGAL = [(source, event) for source, event, targets in conformance_cases() if not targets]
 
 
-def submission(message_id: str) -> Submission:
+def submission(message_id: str, **options: Any) -> Submission:
     text, text_hash = payload_json(message_id)
-    return Submission(KEY, message_id, text, text_hash, "default")
+    return Submission(KEY, message_id, text, text_hash, "default", **options)
 
 
 def request() -> Request:
@@ -84,6 +84,10 @@ class Subject:
             self.do(lambda c: operate.delete(c, KEY, ACT))
         assert self.status is status
 
+    def stop(self, queued: Backlog) -> Any:
+        token = self.claim().token
+        return self.do(lambda c: stop.stop(c, KEY, token, queued, grace_ms=60_000, backoff_max_ms=60_000))
+
     def apply(self, event: Event, limits: Limits = LIMITS) -> Any:
         """The event, through its operation, with every argument right for the row as it is."""
         claim = self.claim()
@@ -98,7 +102,7 @@ class Subject:
             case Event.FETCH:
                 return self.do(lambda c: fetch.fetch(c, claim, claim.from_seq, limits))
             case Event.HEARTBEAT:
-                return self.executor.beat(lambda c: heartbeat(c, claim)) == "extended"
+                return self.executor.beat(lambda c: heartbeat(c, claim)).beat == "extended"
             case Event.FENCE:
                 return self.do(lambda c: fence.fence(c, claim))
             case Event.SESSION:
@@ -131,6 +135,18 @@ class Subject:
                 text, text_hash = payload_json("edited")
                 what = edit.Edit("m2", "e2", text, text_hash)
                 return self.do(lambda c: edit.edit(c, KEY, what, limits))
+            case Event.INTERRUPT:
+                what = submission("m3", policy="interrupt", interrupt=Interrupt(), if_turn=token)
+                return self.do(lambda c: submit(c, what, None, limits))
+            case Event.ROLLBACK:
+                what = submission("m3", policy="rollback", if_turn=token)
+                return self.do(lambda c: submit(c, what, None, limits))
+            case Event.STOP:
+                return self.stop("keep")
+            case Event.FORCE:
+                rows.pass_grace(self.database)
+                seen = unanswered.Observed(KEY, token, 0, stale=False, overdue=True)
+                return self.do(lambda c: stop.force(c, seen))
             case Event.PARK:
                 return self.do(lambda c: operate.park(c, KEY, token, ACT))
             case Event.RESUME:
@@ -157,8 +173,11 @@ def test_legal_event_takes_the_thread_to_its_target(subject: Subject, edge: Tran
         rows.expire_all(subject.database)
     if edge.event is Event.ANSWER:
         rows.open_question(subject.database)
+    stopped = edge.target is Status.PARKED and edge.event in (Event.FINISH, Event.RELEASE, Event.FORCE)
+    if stopped or edge.event is Event.FORCE:
+        subject.stop("park" if stopped else "keep")
     before = rows.dump(subject.database)
-    charged = edge.target is Status.PARKED and edge.event is not Event.PARK
+    charged = edge.target is Status.PARKED and not stopped and edge.event is not Event.PARK
     if charged and edge.event is Event.FREE:
         rows.pass_lease(subject.database)
     subject.apply(edge.event, Limits(stalls_max=1) if charged else LIMITS)
@@ -181,7 +200,8 @@ OF_A_CLAIM = [
     Event.FETCH, Event.HEARTBEAT, Event.FENCE, Event.SESSION, Event.FINISH, Event.SUSPEND, Event.HAND_OFF,
     Event.FAIL,
 ]  # fmt: skip
-STALE = [(event, "token") for event in [*OF_A_CLAIM, Event.RELEASE, Event.RECLAIM, Event.FREE, Event.PARK]]
+NAMED = [Event.RECLAIM, Event.FREE, Event.PARK, Event.STOP, Event.FORCE, Event.INTERRUPT, Event.ROLLBACK]
+STALE = [(event, "token") for event in [*OF_A_CLAIM, Event.RELEASE, *NAMED]]
 STALE += [(event, "incarnation") for event in OF_A_CLAIM]
 
 
@@ -195,6 +215,8 @@ def test_event_under_a_stale_claim_changes_no_row(
     monkeypatch.setattr(Subject, "claim", lambda self: replace(held, **old))
     if event is Event.RECLAIM:
         rows.pass_lease(subject.database)
+    if event is Event.FORCE:
+        rows.pass_grace(subject.database)
     before = rows.dump(subject.database)
     with pytest.raises(ClaimLost) if event in RAISING else nullcontext():
         subject.apply(event)

@@ -157,11 +157,7 @@ def release(me: Actor) -> Any:
 
 @move("running", if_true(Event.HEARTBEAT))
 def beat(me: Actor) -> Any:
-    return (
-        me.executor.beat(lambda c: heartbeat.heartbeat(c, me.held.claim))
-        == heartbeat.Beat.EXTENDED
-        == heartbeat.Beat.EXTENDED
-    )
+    return me.executor.beat(lambda c: heartbeat.heartbeat(c, me.held.claim)).beat == heartbeat.Beat.EXTENDED
 
 
 @move("stale", if_true(Event.RECLAIM))

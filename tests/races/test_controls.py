@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from chatlock.charging import charge, received, starts_at
 from chatlock.executor import Executor
 from chatlock.flows import Flows
 from chatlock.heart import Heart
 from chatlock.ops import claim, due, epoch, fetch, finish, inspect, operate, resolve, submit, unanswered
 from chatlock.place import Place
-from chatlock.protocol import charge, received, starts_at
 from chatlock.testing import point
 from chatlock.turn_core import TurnCore
 from chatlock.wake.waiters import Waiters
@@ -321,7 +321,7 @@ def mid_finish_counts_rows(weak: Weakening) -> None:
 @variant(pair("submit_hot", "finish_hot"))
 def due_not_in_finish(weak: Weakening) -> None:
     weak.hot("S2_POSTGRESQL", ("WHERE u.last_seq>%(upto)s", "WHERE false"))
-    weak.source(finish._idle_or_next, ("if granted is None:", "if False:"))
+    weak.source(finish._idle_or_next, ("if granted is None and after.status == Status.IDLE:", "if False:"))
 
 
 @variant(pair("reclaim", "reclaim"))

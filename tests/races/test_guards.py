@@ -69,6 +69,8 @@ PAST_WINDOW = Wrong(" < chatlock_threads.window_ends_at", first="UPDATE chatlock
 OF_ITS_TURN = (*OF_CLAIM, Wrong("state = ", lambda t: {"token": t.lost}))
 ASKED = {"question": "q", "rule": "hold"}
 
+STOP = "UPDATE chatlock_threads SET cancel_until ="
+
 GUARDED = [
     Guarded(
         "claim.update",
@@ -103,7 +105,10 @@ GUARDED = [
         ),
     ),
     Guarded(
-        "finish.thread", "more", lambda t: claim_of(t) | {"done": t.fetched_seq, "new_holes": 0} | ASKED, OF_THE_RUNNING
+        "finish.thread",
+        "more",
+        lambda t: claim_of(t) | {"done": t.fetched_seq, "new_holes": 0, "new_status": "idle"} | ASKED,
+        OF_THE_RUNNING,
     ),
     Guarded(
         "finish.turn",
@@ -200,6 +205,39 @@ GUARDED = [
         ),
     ),
     Guarded(
+        "resolve.cancel_range",
+        "more",
+        lambda t: {"incarnation": t.incarnation, "above": t.fetched_seq, "upto": t.last_seq},
+        (
+            OF_LIFE,
+            Wrong("seq > ", lambda t: {"above": t.last_seq}),
+            Wrong("seq <= ", lambda t: {"upto": t.fetched_seq}),
+            Wrong("disposition = ", lambda t: {"above": 0, "upto": t.done_seq}),
+        ),
+    ),
+    Guarded(
+        "stop.ask",
+        "more",
+        lambda t: claim_of(t) | {"until": 1, "queued": "keep", "upto": None, "spent": 1},
+        OF_THE_RUNNING,
+    ),
+    Guarded(
+        "stop.lock_overdue",
+        "running",
+        lambda t: {"token": t.token},
+        (
+            Wrong("status = ", scene="pending"),
+            Wrong(
+                "threads.token = ",
+                lambda t: {"token": t.token - 1},
+                first=f"{STOP} 1, cancel_token = token, token = token + 1",
+            ),
+            Wrong("cancel_token = ", first=f"{STOP} 1, cancel_token = token - 1"),
+            Wrong("cancel_until < ", first=f"{STOP} {FAR_OFF}, cancel_token = token"),
+        ),
+        first=f"{STOP} 1, cancel_token = token",
+    ),
+    Guarded(
         "resolve.supersede",
         "more",
         lambda t: {"incarnation": t.incarnation, "above": t.fetched_seq, "upto": t.last_seq, "by": t.last_seq + 1},
@@ -245,7 +283,7 @@ IMPLIED = {
 }
 """Predicates that no row can make refuse alone, and why."""
 PROTOCOL = ("claim", "fetch", "fence", "finish", "turn", "unanswered", "reclaim", "heartbeat", "thread", "resolve")
-OPERATORS = ("park", "resume", "delete")
+OPERATORS = ("park", "resume", "delete", "stop")
 
 
 # -- the statements' texts --
@@ -261,8 +299,8 @@ def text_of(name: str) -> str:
 
 
 def predicates(sql: str) -> list[str]:
-    """The predicates of a statement's conditions, but for the key."""
-    conditions = re.findall(r"WHERE (.*?)(?= RETURNING| FOR NO KEY UPDATE|$)", sql)
+    """The predicates of a statement's conditions, but for the key; what it returns is no condition."""
+    conditions = re.findall(r"WHERE (.*?)(?= FOR NO KEY UPDATE|$)", sql.partition(" RETURNING ")[0])
     terms = [term for condition in conditions for term in condition.split(" AND ")]
     return [term for term in terms if not re.match(r"\w+\.(tenant|thread_id) = (%|locked)", term)]
 

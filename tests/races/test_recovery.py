@@ -51,7 +51,7 @@ class Life:
         assert ended is not None
 
     def beat(self, held: Claim) -> None:
-        assert self.arena.home.beat(lambda c: heartbeat(c, held)) == Beat.EXTENDED
+        assert self.arena.home.beat(lambda c: heartbeat(c, held)).beat == Beat.EXTENDED
 
     def reclaim(self, held: Claim, beat: int) -> None:
         self.arena.rows(f"UPDATE chatlock_threads SET expires_at = 1{OF_THREAD} RETURNING 1", *self.of)

@@ -65,7 +65,7 @@ class Times:
         return stored.granted
 
     def beat(self, granted: Granted) -> bool:
-        return self.holder._executor.beat(lambda c: heartbeat(c, granted.claim)) == Beat.EXTENDED
+        return self.holder._executor.beat(lambda c: heartbeat(c, granted.claim)).beat == Beat.EXTENDED
 
     def finish(self, granted: Granted) -> bool:
         return finish_once(self.holder._executor, finish_of(granted.claim, granted.messages, "reply"), None) is not None

@@ -10,7 +10,7 @@ import pytest
 from chatlock import Answered, Chatlock, Key, Turn
 from chatlock.heart import Heart
 from chatlock.io import SyncSignal, drive
-from chatlock.ops.heartbeat import Beat
+from chatlock.ops.heartbeat import Beat, Pulse
 from chatlock.ops.inspect import Look
 from chatlock.protocol import Limits
 from chatlock.testing import Schedule
@@ -113,7 +113,7 @@ class Open:
 
 
 def test_turn_whose_caller_is_gone_is_beaten_for_no_more() -> None:
-    heart, turn = Heart(lambda claim: Beat.EXTENDED, HOUR_MS), Open()
+    heart, turn = Heart(lambda claim: Pulse(Beat.EXTENDED), HOUR_MS), Open()
     heart.add(turn)
     heart._take_due()
     assert len(heart) == 1

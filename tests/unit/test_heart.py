@@ -11,7 +11,7 @@ from chatlock.errors import StoreUnavailable
 from chatlock.heart import Heart
 from chatlock.inputs import Key
 from chatlock.ops.base import Claim
-from chatlock.ops.heartbeat import Beat
+from chatlock.ops.heartbeat import Beat, Pulse
 from tests.support.waiting import until
 
 BEAT_MS = 5
@@ -24,13 +24,17 @@ class Turn:
     def __init__(self, name: str) -> None:
         self.claim = Claim(Key("t", name), 1, 1, name, 0, "default", 10_000, 60_000, asked_at=0.0)
         self.lives = True
-        self.beats = self.losses = 0
+        self.beats = self.losses = self.steered = 0
+        self.cancelled = False
 
     def alive(self) -> bool:
         return self.lives
 
     def beaten(self, sent_at: float) -> None:
         self.beats += 1
+
+    def told(self, *, cancelled: bool = False, steered: int = 0) -> None:
+        self.cancelled, self.steered = self.cancelled or cancelled, steered
 
     def set_lost(self) -> None:
         self.losses += 1
@@ -44,9 +48,9 @@ class Hearts:
         self.asked: list[str] = []
 
     def __call__(self, comes_to: Callable[[Claim], Beat] = lambda claim: Beat.EXTENDED) -> Heart:
-        def beat(claim: Claim) -> Beat:
+        def beat(claim: Claim) -> Pulse:
             self.asked.append(claim.claim_id)
-            return comes_to(claim)
+            return Pulse(comes_to(claim), cancelled=claim.claim_id == "stopped", steered=7)
 
         self.made.append(Heart(beat, BEAT_MS))
         return self.made[-1]

@@ -13,20 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatlock import ops, protocol
+from chatlock.charging import UNCHARGED, Charge, charge, received, starts_at
 from chatlock.protocol import (
     INVARIANTS,
     POLICIES,
     TRANSITIONS,
-    UNCHARGED,
-    Charge,
     Event,
     Limits,
     Outcome,
     Status,
-    charge,
     conformance_cases,
-    received,
-    starts_at,
     targets,
 )
 

@@ -2,7 +2,8 @@
 
 A client of the previous release stays admitted.  It neither asks a turn to stop nor suspends one, and a stop names its
 token, so what it leaves in those columns is void at its next claim; on a thread with an open question it runs turns as
-under awaiting="run", and the question stays open; a day that it observed has a smaller mean, which is only an estimate.
+under awaiting="run", and the question stays open; interrupts of a message that it answered count against the next one;
+a day that it observed has a smaller mean, which is only an estimate.
 """
 
 from __future__ import annotations

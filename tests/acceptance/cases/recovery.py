@@ -57,7 +57,7 @@ def now_ms(database: Database) -> int:
 
 def beat(chat: Any, claim: Claim) -> bool:
     """One heartbeat now, through the client's own connection for it."""
-    return chat._executor.beat(lambda conn: heartbeat(conn, claim)) == "extended"
+    return chat._executor.beat(lambda conn: heartbeat(conn, claim)).beat == "extended"
 
 
 LATE: dict[str, Callable[[Any, Claim], object]] = {
