@@ -232,10 +232,10 @@ class Chatlock(Client):
         it: a later answer is refused.
 
         turn: sets its `cancelled`; a turn that finishes anyway is answered, one that has not ended after grace_ms is
-        released by force, uncharged.  Another turn than the named one is never touched.  queued says what becomes of the messages, those that the
-        turn has and those behind them, and the receipt names them all: "keep" = pending, the next turn takes them;
-        "cancel" = cancelled, what the turn has only if it ends without an answer; "park" = pending, and the thread is
-        parked when the turn is over.  Safe to repeat.
+        released by force, uncharged.  Another turn than the named one is never touched.  queued says what becomes of
+        the messages, those that the turn has and those behind them, and the receipt names them all: "keep" = pending,
+        the next turn takes them; "cancel" = cancelled, what the turn has only if it ends without an answer; "park" =
+        pending, and the thread is parked when the turn is over.  Safe to repeat.
         """
         key = self._flows.key(tenant, thread)
         if message_id is not None and turn is None:
