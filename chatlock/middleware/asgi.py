@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar
@@ -23,10 +22,6 @@ from chatlock.middleware.http import Answer, Stream, answer_to_error, answer_to_
 from chatlock.middleware.socket import POLICY, Socket, same_origin
 
 T = TypeVar("T")
-
-_ROUTE = re.compile(
-    r"/threads/(?P<thread>[^/]+)/(?P<what>socket|messages(?:/(?P<message>[^/]+)(?P<of>/events|/cancel)?)?)"
-)
 
 
 async def respond(connection: Connection, answer: Answer | Stream) -> None:
@@ -87,41 +82,43 @@ class ChatApp:
         await self._endpoints.detached.drain(drain_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        route = _ROUTE.fullmatch(path)
+        segments = scope["path"].removeprefix(scope.get("root_path", ""))[1:].split("/")
         if scope["type"] == "websocket":
-            await self._talk(scope, receive, send, route)
+            await self._talk(scope, receive, send, segments)
         elif scope["type"] == "http":
             connection = Connection(receive, send)
             with suppress(OSError):  # the client has gone
-                await respond(connection, await self._answer(scope, connection, route))
+                await respond(connection, await self._answer(scope, connection, segments))
 
-    async def _answer(self, scope: Scope, connection: Connection, route: re.Match[str] | None) -> Answer | Stream:
-        if route is None or route["what"] == "socket":
-            return problem(404, "not-found", "No such path")
-        owner = await _told(self._tenant(scope))
-        thread, message_id, of = route["thread"], route["message"], route["of"]
-        headers, endpoints = headers_of(scope["headers"]), self._endpoints
-        match scope["method"], message_id, of:
-            case "POST", None, _:
-                return await endpoints.post(owner, thread, headers, parts_of(connection.receive), path_of(scope))
-            case "GET", str(), None:
+    async def _answer(self, scope: Scope, connection: Connection, segments: list[str]) -> Answer | Stream:
+        owner, headers, path = await _told(self._tenant(scope)), headers_of(scope["headers"]), path_of(scope)
+        endpoints, body = self._endpoints, parts_of(connection.receive)
+        match scope["method"], *segments:
+            case "POST", "threads", thread, "messages":
+                return await endpoints.post(owner, thread, headers, body, path)
+            case "GET", "threads", thread, "messages", message_id:
                 return await endpoints.read(owner, thread, message_id)
-            case "GET", str(), "/events":
+            case "GET", "threads", thread, "messages", message_id, "events":
                 return await endpoints.events(owner, thread, message_id, headers)
-            case "POST", str(), "/cancel":
+            case "POST", "threads", thread, "messages", message_id, "cancel":
                 return await endpoints.cancel(owner, thread, message_id)
-        return problem(405, "method-not-allowed", "Not with this method")
+            case "POST", "threads", thread, "questions", question_id, "answer":
+                return await endpoints.answer(owner, thread, question_id, headers, body, path)
+            case _, "threads", _, "messages", *rest if rest[1:] in ([], ["events"], ["cancel"]):
+                return problem(405, "method-not-allowed", "Not with this method")
+            case _, "threads", _, "questions", _, "answer":
+                return problem(405, "method-not-allowed", "Not with this method")
+        return problem(404, "not-found", "No such path")
 
-    async def _talk(self, scope: Scope, receive: Receive, send: Send, route: re.Match[str] | None) -> None:
+    async def _talk(self, scope: Scope, receive: Receive, send: Send, segments: list[str]) -> None:
         await receive()
         owner = await _told(self._tenant(scope))
-        known = route is not None and route["what"] == "socket"
-        if route is None or not known or owner is None or not same_origin(headers_of(scope["headers"])):
-            await send({"type": "websocket.close", "code": POLICY})
-            return
-        await send({"type": "websocket.accept"})
-        await Socket(self._endpoints, owner, route["thread"], send).serve(receive)
+        match segments:
+            case "threads", thread, "socket" if owner is not None and same_origin(headers_of(scope["headers"])):
+                await send({"type": "websocket.accept"})
+                await Socket(self._endpoints, owner, thread, send).serve(receive)
+            case _:
+                await send({"type": "websocket.close", "code": POLICY})
 
 
 class TurnMiddleware:

@@ -31,12 +31,14 @@ class Asked:
     wait_ms: int
     if_turn: int | None
     streams: bool
+    answers: bool = False
 
     @classmethod
-    def of(cls, headers: Mapping[str, str]) -> Asked:
-        """Raises InvalidInput."""
-        key = idempotency_key(headers.get("idempotency-key"))
+    def of(cls, headers: Mapping[str, str], question_id: str | None = None) -> Asked:
+        """question_id: the message answers this question, and has its id.  Raises InvalidInput."""
+        key = question_id if question_id is not None else idempotency_key(headers.get("idempotency-key"))
         return cls(
+            answers=question_id is not None,
             message_id=key if key is not None else uuid.uuid4().hex,
             wait_ms=wait_ms_of(headers.get("prefer")),
             if_turn=turn_of(headers.get("if-match")),

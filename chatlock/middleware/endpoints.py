@@ -1,7 +1,10 @@
 """What an HTTP API for chats does, the same for every framework: it is given who asks, and what for.
 
-POST /threads/{thread}/messages                       GET /threads/{thread}/messages/{message_id}
-POST /threads/{thread}/messages/{message_id}/cancel   GET /threads/{thread}/messages/{message_id}/events
+POST /threads/{thread}/messages
+GET  /threads/{thread}/messages/{message_id}
+GET  /threads/{thread}/messages/{message_id}/events
+POST /threads/{thread}/messages/{message_id}/cancel
+POST /threads/{thread}/questions/{question_id}/answer
 """
 
 from __future__ import annotations
@@ -64,6 +67,8 @@ class Endpoints:
         """Begins to submit; raises what is wrong with it once it is waited for."""
         options: dict[str, Any] = {"message_id": asked.message_id, "tenant": owner, "agent": self._agent}
         options |= {"wait_ms": asked.wait_ms, "if_turn": asked.if_turn}
+        if asked.answers:
+            options |= {"if_awaiting": asked.message_id, "policy": "enqueue"}
         return Submitting(self.detached, lambda stored: self.chat.submit(thread, payload, on_stored=stored, **options))
 
     @answers
@@ -76,7 +81,19 @@ class Endpoints:
         """
         check_json(headers)
         payload, asked = payload_of(await body_of(body)), Asked.of(headers)
-        where = f"{path.rstrip('/')}/{quote(asked.message_id, safe='')}"
+        return await self._take_in(owner, thread, payload, asked, path)
+
+    @answers
+    async def answer(
+        self, owner: str, thread: str, question_id: str, headers: Headers, body: AsyncIterator[bytes], path: str
+    ) -> Answer | Stream:
+        """Answers the thread's open question: the body is the decision, a message under the question's id."""
+        check_json(headers)
+        payload, asked = payload_of(await body_of(body)), Asked.of(headers, question_id)
+        return await self._take_in(owner, thread, payload, asked, f"{path.rsplit('/', 3)[0]}/messages")
+
+    async def _take_in(self, owner: str, thread: str, payload: Any, asked: Asked, path: str) -> Answer | Stream:
+        where = f"{path}/{quote(asked.message_id, safe='')}"
         submitting = self.submitting(owner, thread, payload, asked)
         refused = await submitting.refused()
         if refused is not None:

@@ -103,8 +103,8 @@ def router(
 
 def _add_http(api: Any, endpoints: Endpoints, owner_of: Any) -> None:
     async def post(request: Any, thread: str, owner: Any = owner_of) -> Any:
-        headers, path = headers_of(request.scope["headers"]), path_of(request.scope)
-        return reply(await endpoints.post(owner, thread, headers, parts_of(request.receive), path))
+        headers, body = headers_of(request.scope["headers"]), parts_of(request.receive)
+        return reply(await endpoints.post(owner, thread, headers, body, path_of(request.scope)))
 
     async def read(request: Any, thread: str, message_id: str, owner: Any = owner_of) -> Any:
         return reply(await endpoints.read(owner, thread, message_id))
@@ -116,11 +116,16 @@ def _add_http(api: Any, endpoints: Endpoints, owner_of: Any) -> None:
     async def cancel(request: Any, thread: str, message_id: str, owner: Any = owner_of) -> Any:
         return reply(await endpoints.cancel(owner, thread, message_id))
 
+    async def answer(request: Any, thread: str, question_id: str, owner: Any = owner_of) -> Any:
+        headers, body = headers_of(request.scope["headers"]), parts_of(request.receive)
+        return reply(await endpoints.answer(owner, thread, question_id, headers, body, path_of(request.scope)))
+
     for function, path, method, described in (
         (post, f"{THREAD}/messages", "POST", openapi.POST),
         (read, MESSAGE, "GET", openapi.READ),
         (events, f"{MESSAGE}/events", "GET", openapi.FOLLOW),
         (cancel, f"{MESSAGE}/cancel", "POST", openapi.CANCEL),
+        (answer, f"{THREAD}/questions/{{question_id}}/answer", "POST", openapi.ANSWER),
     ):
         function.__annotations__["request"] = fastapi.Request
         api.add_api_route(path, function, methods=[method], response_class=fastapi.Response, **described)

@@ -83,26 +83,28 @@ def _parameter(name: str, description: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": "string"}}
 
 
+_PREFER = _parameter("Prefer", "respond-async, wait=N: how many seconds to wait for the answer (30)")
+_KEY = _parameter("Idempotency-Key", "The message's id, quoted or bare; without one a retry is a new message")
+_IF_MATCH = _parameter("If-Match", "The ETag of a turn: take the message only while that turn runs")
+_TAKEN_IN: dict[int | str, dict[str, Any]] = {
+    200: _told(
+        "Answered, or the events as they come",
+        (Answered, AlreadyAnswered),
+        *("Content-Location", "ETag", "Idempotency-Replayed"),
+        streams=True,
+    ),
+    202: _told("Stored", (Queued, Parked), "Location", "Retry-After", "Preference-Applied", "ETag"),
+    **problems(400, 401, 404, 409, 410, 412, 413, 415, 422, 429, 503),
+}
 POST: dict[str, Any] = {
     "operation_id": "submit_message",
-    "responses": {
-        200: _told(
-            "Answered, or the events as they come",
-            (Answered, AlreadyAnswered),
-            *("Content-Location", "ETag", "Idempotency-Replayed"),
-            streams=True,
-        ),
-        202: _told("Stored", (Queued, Parked), "Location", "Retry-After", "Preference-Applied", "ETag"),
-        **problems(400, 401, 404, 409, 410, 412, 413, 415, 422, 429, 503),
-    },
-    "openapi_extra": {
-        "requestBody": _PAYLOAD,
-        "parameters": [
-            _parameter("Idempotency-Key", "The message's id, quoted or bare; without one a retry is a new message"),
-            _parameter("Prefer", "respond-async, wait=N: how many seconds to wait for the answer (30)"),
-            _parameter("If-Match", "The ETag of a turn: take the message only while that turn runs"),
-        ],
-    },
+    "responses": _TAKEN_IN,
+    "openapi_extra": {"requestBody": _PAYLOAD, "parameters": [_KEY, _PREFER, _IF_MATCH]},
+}
+ANSWER: dict[str, Any] = {
+    "operation_id": "answer_question",
+    "responses": _TAKEN_IN,
+    "openapi_extra": {"requestBody": _PAYLOAD, "parameters": [_PREFER, _IF_MATCH]},
 }
 READ: dict[str, Any] = {
     "operation_id": "read_message",

@@ -97,6 +97,9 @@ def application(url: str, agent: Agent) -> FastAPI:
 
     @chat.handler()
     async def answer(turn: AsyncTurn) -> AsyncIterator[str]:
+        if turn.messages[0].payload == "ask":
+            await turn.suspend("sure?")
+            return
         yield "one "
         await agent.pass_gate(turn)
         yield "two"

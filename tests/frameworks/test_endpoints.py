@@ -288,3 +288,21 @@ def test_parked_thread_keeps_the_message(front: Front, served: Database) -> None
         chat.park(front.thread)
     answer = front.post(key="k2")
     assert (answer.status_code, answer.json()["outcome"]) == (202, "parked")
+
+
+def test_question_is_answered_once(front: Front) -> None:
+    asked = front.post("ask").json()
+    assert (asked["reply"], asked["question"] is not None) == ("sure?", True)
+    url = f"{front.base}/threads/{front.thread}/questions"
+
+    def decide(decision: str, question: str = asked["question"], user: str = "ann") -> httpx.Response:
+        return front.http.post(f"{url}/{question}/answer", json=decision, headers={"X-User": user})
+
+    absent = [decide("yes", question, user) for question, user in ((asked["question"], "bob"), ("other", "bob"))]
+    assert [(answer.status_code, answer.json()["reason"]) for answer in absent] == [(409, "not_awaiting")] * 2
+    assert decide("yes", "other").json()["reason"] == "other_question"
+    decided = decide("yes")
+    assert (decided.status_code, decided.json()["reply"]) == (200, "one two")
+    assert front.http.get(decided.headers["content-location"]).json()["message_id"] == asked["question"]
+    assert decide("yes").headers["idempotency-replayed"] == "true"
+    assert decide("no").status_code == 422
