@@ -197,7 +197,7 @@ def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
         raise InvalidInput("bad_url", f"chatlock runs on postgresql and sqlite, not on {backend!r}")
     if (
         not url.database
-        or url.database == ":memory:"
+        or url.database.startswith((":memory:", "file::memory:"))
         or "mode=memory" in url.database
         or url.query.get("mode") == "memory"
     ):
@@ -229,7 +229,7 @@ def make_engine(
             hide_parameters=True,
             **arguments,
         )
-    except (NoSuchModuleError, ModuleNotFoundError):
+    except (NoSuchModuleError, ImportError):  # not installed, or without libpq
         raise StoreUnavailable("PostgreSQL needs psycopg: pip install 'chatlock[postgres]'") from None
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _open_sqlite)

@@ -20,7 +20,8 @@ REMEDIES: dict[Fault, tuple[type[ChatlockError], str]] = {
     ),
     Fault.READ_ONLY: (
         StoreReadOnly,
-        "the database cannot be written; check the permissions of its file and folder, or of the role",
+        "the database cannot be written; check the permissions of its file and folder, or of the role, and that the URL"
+        " is not that of a replica",
     ),
     Fault.RETRY: (
         StoreUnavailable,
