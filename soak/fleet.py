@@ -19,7 +19,7 @@ from soak.ground import Ground
 from soak.life import EXIT_CODE, LIMITS
 from soak.weather import Slot
 
-ROLES = ("submitter", "submitter", "submitter", "worker", "worker", "worker", "caller", "caller")
+ROLES = ("submitter", "submitter", "submitter", "worker", "worker", "caller", "caller")
 PR_SET_PDEATHSIG = 1
 END_S = 20.0
 

@@ -21,7 +21,7 @@ from soak.weather import Slot
 THREADS = 40
 """Of one generation; the next has threads of its own, so that no thread grows without end."""
 SHARED_S = 0.5
-SUBMITTERS, CALLERS = 4, 3
+SUBMITTERS, CALLERS = 4, 2
 """OS threads of a process."""
 HELD = text("SELECT status, token FROM chatlock_threads WHERE tenant = :tenant AND thread_id = :thread")
 RUNNING = text("SELECT thread_id, token FROM chatlock_turns WHERE state = 'running'")
@@ -165,7 +165,7 @@ class Caller(Sender):
             self.random.choices(acts, [30, 20, 15, 8, 12, 2, 2, 3])[0](thread)
         finally:
             self._agent.calling(None)
-        self.life.rest(self.random.choice([0.0, 0.02, 0.1]))
+        self.life.rest(self.random.choice([0.0, 0.05, 0.2]))
 
     def _wait(self) -> int:
         return self.random.choice([0, 200, 1_000, 5_000])

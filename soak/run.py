@@ -28,15 +28,15 @@ GENERATION_S = 60.0
 DRAIN_S = 240.0
 BREACHES_SHOWN = 20
 RARE = {
-    "lost_claim": 6,
-    "cut_committed": 12,
-    "cut_not_committed": 12,
-    "refused_fence": 30,
-    "refused_finish": 30,
-    "already_answered": 4,
-    "alone_after_failure": 12,
-    "dead": 30,
-    "at_point": 12,
+    "lost_claim": 12,
+    "cut_committed": 30,
+    "cut_not_committed": 30,
+    "refused_fence": 60,
+    "refused_finish": 60,
+    "already_answered": 10,
+    "alone_after_failure": 15,
+    "dead": 60,
+    "at_point": 20,
 }
 """Rare paths, each with how many seconds of a run must see it once; a run that saw less shows nothing."""
 
