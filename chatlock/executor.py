@@ -115,6 +115,10 @@ class Executor:
         with self._connected(engine) as conn:
             migrations.check(conn)
 
+    def load_driver(self) -> None:
+        """Imports the driver and connects to nothing: a process that forks for every job does so once, before."""
+        self._url.get_dialect().import_dbapi()
+
     def set_up(self, upgrade: Callable[[Connection], None]) -> None:
         """Brings the tables up to date on a connection of its own, before the schema is looked at."""
         self._refuse_if_closed()

@@ -220,6 +220,7 @@ def work(settings: Settings) -> None:
     if settings.chat is None or settings.redis_url is None:
         raise InvalidInput("bad_worker", "a worker needs CHATLOCK_CHAT=module:name and CHATLOCK_REDIS_URL")
     chat = load_chat(settings.chat)
+    chat._executor.load_driver()
     if SHARED_FILES in os.environ:
         prometheus(chat)
     while True:

@@ -15,10 +15,11 @@ import psutil
 import pytest
 import redis
 import rq
+import rq.cli
 import sqlalchemy
 from rq.job import Job
 
-from chatlock import AlreadyAnswered, Chatlock
+from chatlock import AlreadyAnswered, Chatlock, rq_jobs
 from chatlock.dialects import checked_url
 from chatlock.inputs import PAYLOAD_BYTES_MAX, Key, key_hash
 from chatlock.rq_jobs import FUNCTION, RqSender, ThreadJob
@@ -115,9 +116,15 @@ def test_stock_rq_worker_runs_it_too(served_pg: Served) -> None:
     served_pg.store("thread")
     Poller(served_pg).dispatch()
     url = served_pg.settings["redis_url"]
-    stock = ["from rq.cli import main; main()", "worker", "chatlock", "--burst", "--serializer", "json", "--url", url]
-    child = served_pg.keep(Child.python("-c", *stock, environment=served_pg.environment()))
-    assert child.wait() == 0
+    stock = ["worker", "chatlock", "--burst", "--serializer", "json", "--url", url]
+    environment = served_pg.environment()
+
+    def work() -> None:
+        os.environ.update(environment)
+        sys.modules.pop(CHAT_MODULE, None)
+        rq.cli.main(stock, standalone_mode=False)
+
+    assert served_pg.keep(Child.fork(work)).wait() == 0
     served_pg.answered("thread")
 
 
@@ -144,48 +151,48 @@ def test_chat_that_was_used_before_the_fork_serves_in_the_work_horse(served: Ser
 
 
 def test_answer_of_a_worker_wakes_who_waits_elsewhere(
-    served: Served, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    served_pg: Served, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The work-horse ends right after its turn, but not before its wake was sent: the next look is an hour away."""
     monkeypatch.setattr(waiters, "LOOK_EVERY_S", 3600)
-    served.start("worker")
-    served.hold("thread")
+    served_pg.start("worker")
+    served_pg.hold("thread")
     with (
-        Chatlock(served.database.url, tenant=TENANT, poller=False, wake=RedisWake(redis_url)) as web,
+        Chatlock(served_pg.database.url, tenant=TENANT, poller=False, wake=RedisWake(redis_url)) as web,
         ThreadPoolExecutor(1) as beside,
     ):
         waiting = beside.submit(web.submit, "thread", "hello", message_id="m1", wait_ms=20_000)
-        until(lambda: rows(served.database, "SELECT 1 AS one FROM chatlock_due"), what="the stored message")
-        Poller(served).dispatch()
-        served.journal.wait_enters(1)
+        until(lambda: rows(served_pg.database, "SELECT 1 AS one FROM chatlock_due"), what="the stored message")
+        Poller(served_pg).dispatch()
+        served_pg.journal.wait_enters(1)
         until(lambda: any(waiter.waited for every in web._flows.waiters._by_key.values() for waiter in every))
-        served.let_go("thread")
+        served_pg.let_go("thread")
         assert isinstance(waiting.result(), AlreadyAnswered)
 
 
 # -- wake-ups are hints ------------------------------------------------------------------------------------------------
-def test_wake_ups_may_be_lost_and_doubled(served: Served, server: redis.Redis) -> None:
+def test_wake_ups_may_be_lost_and_doubled(served_pg: Served, server: redis.Redis) -> None:
     """B46: nine messages, wake-ups under one id, one id that is not ours, and one that is swallowed."""
-    poller = Poller(served)
-    served.hold("thread")
-    served.store("thread", message_id="m1")
+    poller = Poller(served_pg)
+    served_pg.hold("thread")
+    served_pg.store("thread", message_id="m1")
     poller.dispatch()
-    lapse(served.database)
+    lapse(served_pg.database)
     poller.dispatch()
     enqueue(server, "thread", "doubled")
-    served.start("worker")
-    served.start("worker")
-    served.journal.wait_enters(1)
+    served_pg.start("worker")
+    served_pg.start("worker")
+    served_pg.journal.wait_enters(1)
     for i in range(2, 10):
-        served.store("thread", message_id=f"m{i}")
-        lapse(served.database)
+        served_pg.store("thread", message_id=f"m{i}")
+        lapse(served_pg.database)
         poller.dispatch()
         enqueue(server, "thread", f"again-{i}")
     until(lambda: server.llen("rq:queue:chatlock") == 0, what="the other worker, which finds nothing to do")
-    served.let_go("thread")
-    served.answered("thread")
-    assert [entry.ids for entry in served.journal.enters()] == [("m1",), tuple(f"m{i}" for i in range(2, 10))]
-    assert served.client.verify().ok
+    served_pg.let_go("thread")
+    served_pg.answered("thread")
+    assert [entry.ids for entry in served_pg.journal.enters()] == [("m1",), tuple(f"m{i}" for i in range(2, 10))]
+    assert served_pg.client.verify().ok
 
 
 def test_message_between_the_turn_and_the_end_of_its_job_is_not_swallowed(
@@ -246,30 +253,30 @@ def test_wake_up_before_the_commit_does_nothing_and_harms_nothing(
     assert "Traceback" not in worker.text
 
 
-def test_pollers_enqueue_one_job(served: Served, server: redis.Redis) -> None:
+def test_pollers_enqueue_one_job(served_pg: Served, server: redis.Redis) -> None:
     """B50: the lease is one conditional write, and even without it the job's id is taken."""
-    pollers = [Poller(served) for _ in range(3)]
-    served.store("thread")
+    pollers = [Poller(served_pg) for _ in range(3)]
+    served_pg.store("thread")
     for poller in pollers:
         poller.dispatch()
     assert server.llen("rq:queue:chatlock") == 1
     for poller in pollers:
-        lapse(served.database)
+        lapse(served_pg.database)
         poller.dispatch()
     assert server.llen("rq:queue:chatlock") == 1
 
 
-def test_flushed_redis_costs_one_dispatch_lease(served: Served, server: redis.Redis) -> None:
-    poller = Poller(served)
-    served.store("thread")
+def test_flushed_redis_costs_one_dispatch_lease(served_pg: Served, server: redis.Redis) -> None:
+    poller = Poller(served_pg)
+    served_pg.store("thread")
     poller.dispatch()
     server.flushdb()
     poller.dispatch()
     assert server.llen("rq:queue:chatlock") == 0, "the lease is still in force"
-    lapse(served.database)
+    lapse(served_pg.database)
     poller.dispatch()
-    served.start("worker")
-    served.answered("thread")
+    served_pg.start("worker")
+    served_pg.answered("thread")
 
 
 def test_redis_that_is_away_holds_up_no_sweep_and_leases_nothing(
@@ -305,16 +312,16 @@ def test_redis_that_hangs_holds_up_no_sweep(sqlite_database: Database) -> None:
         service.drain()
 
 
-def test_thread_whose_agent_has_no_handler_is_left_alone(served: Served, server: redis.Redis) -> None:
+def test_thread_whose_agent_has_no_handler_is_left_alone(served_pg: Served, server: redis.Redis) -> None:
     """B49: it is neither claimed nor released: it comes again at the pace of the dispatch lease, not of the sweep."""
-    served.store("thread", agent="nobody")
-    worker = served.start("worker")
-    Poller(served).dispatch()
+    served_pg.store("thread", agent="nobody")
+    worker = served_pg.start("worker")
+    Poller(served_pg).dispatch()
     worker.wait_for("due.no_handler")
     until(lambda: server.keys("rq:job:*") == [], what="the end of the job")
-    row = thread_row(served.database, "thread")
+    row = thread_row(served_pg.database, "thread")
     assert (row["status"], row["token"]) == ("idle", 0)
-    assert rows(served.database, "SELECT dispatched_until > 0 AS leased FROM chatlock_due")[0]["leased"]
+    assert rows(served_pg.database, "SELECT dispatched_until > 0 AS leased FROM chatlock_due")[0]["leased"]
 
 
 # -- the end of a worker -----------------------------------------------------------------------------------------------
@@ -324,30 +331,31 @@ def horse_of(worker: Child) -> int:
     return horse.pid
 
 
-def test_sigterm_lets_the_turn_end_then_the_worker(served: Served, server: redis.Redis) -> None:
-    worker = served.start("worker", drain_ms=600_000)
-    served.hold("thread")
-    served.store("thread")
-    Poller(served).dispatch()
-    served.journal.wait_enters(1)
-    served.store("other")
-    Poller(served).dispatch()
+def test_sigterm_lets_the_turn_end_then_the_worker(served_pg: Served, server: redis.Redis) -> None:
+    worker = served_pg.start("worker", drain_ms=600_000)
+    served_pg.hold("thread")
+    served_pg.store("thread")
+    Poller(served_pg).dispatch()
+    served_pg.journal.wait_enters(1)
+    served_pg.store("other")
+    Poller(served_pg).dispatch()
     worker.send(signal.SIGTERM)
     (registered,) = server.smembers("rq:workers")
     until(lambda: server.hexists(registered, "shutdown_requested_date"), what="a worker that takes no more jobs")
-    served.let_go("thread")
+    served_pg.let_go("thread")
     assert worker.wait() == 0
-    served.answered("thread")
-    assert thread_row(served.database, "other")["token"] == 0
+    served_pg.answered("thread")
+    assert thread_row(served_pg.database, "other")["token"] == 0
 
 
 @pytest.mark.parametrize("who", ["worker_drain_ends", "worker_again", "horse_drain_ends"])
-def test_sigterm_hands_the_turn_back_uncharged(served: Served, who: str) -> None:
-    worker = served.start("worker", drain_ms=600_000 if who == "worker_again" else 100)
-    served.hold("thread")
-    served.store("thread")
-    Poller(served).dispatch()
-    served.journal.wait_enters(1)
+def test_sigterm_hands_the_turn_back_uncharged(served_pg: Served, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rq_jobs, "SAME_SIGNAL_S", 0.1)
+    worker = served_pg.start("worker", drain_ms=600_000 if who == "worker_again" else 100)
+    served_pg.hold("thread")
+    served_pg.store("thread")
+    Poller(served_pg).dispatch()
+    served_pg.journal.wait_enters(1)
     horse = horse_of(worker)
     if who == "horse_drain_ends":
         os.kill(horse, signal.SIGTERM)
@@ -357,18 +365,18 @@ def test_sigterm_hands_the_turn_back_uncharged(served: Served, who: str) -> None
 
         def ended() -> bool:
             if who == "worker_again" and psutil.pid_exists(horse):
-                worker.send(signal.SIGTERM)  # the first one within a second of the other is taken for the same
+                worker.send(signal.SIGTERM)  # one that comes at once after the other is taken for the same
             return not psutil.pid_exists(horse)
 
         until(ended, what="the end of the work-horse")
         assert worker.wait() == 0
-    row = thread_row(served.database, "thread")
+    row = thread_row(served_pg.database, "thread")
     assert (row["status"], row["attempts"], row["stalls"], row["not_before"]) == ("idle", 0, 0, 0)
-    assert [turn["state"] for turn in turn_rows(served.database, "thread")] == ["released"]
-    served.let_go("thread")
+    assert [turn["state"] for turn in turn_rows(served_pg.database, "thread")] == ["released"]
+    served_pg.let_go("thread")
     if who == "horse_drain_ends":  # the worker goes on, and the released thread was due at once
-        Poller(served).dispatch()
-        served.answered("thread")
+        Poller(served_pg).dispatch()
+        served_pg.answered("thread")
 
 
 # -- jobs that somebody else wrote -------------------------------------------------------------------------------------

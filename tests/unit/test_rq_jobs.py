@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import threading
 import zlib
 from datetime import timedelta
@@ -18,13 +19,14 @@ from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.job import Job, JobStatus
 from rq.utils import now
 
-from chatlock import InvalidInput
+from chatlock import Chatlock, InvalidInput
 from chatlock.inputs import Key, key_hash
 from chatlock.io import drive
 from chatlock.ops.due import Dispatched
 from chatlock.rq_jobs import FUNCTION, QUEUED_MAX, RqSender, ThreadJob, ThreadQueue, _serve, work
 from chatlock.settings import Settings
 from chatlock.wake.channel import Channel
+from tests.support.processes import Child
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -251,7 +253,7 @@ def test_work_horse_goes_only_when_its_wakes_were_sent() -> None:
     wake.open(lambda name: None)
     wake.flush()
 
-    async def run_due(key: Key) -> None:
+    async def run_due(key: Key, by: str) -> None:
         wake.send("name")
 
     client = SimpleNamespace(_run_due=run_due, _flows=SimpleNamespace(config=SimpleNamespace(wake=wake)))
@@ -273,3 +275,17 @@ def test_worker_needs_a_chat_and_a_redis(missing: str) -> None:
     given |= {"http_url": "http://127.0.0.1/", "http_secret": "s"}
     with pytest.raises(InvalidInput, match="CHATLOCK_CHAT"):
         work(settings(**{**given, missing: None}))
+
+
+def test_driver_is_loaded_before_any_fork(child: Callable[[Child], Child]) -> None:
+    """Else every work-horse would load it anew, which was half of its work."""
+
+    def load() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "psycopg"]:
+            del sys.modules[name]
+        with Chatlock("postgresql+psycopg://nobody@nowhere:1/nothing", poller=False) as chat:
+            assert "psycopg" not in sys.modules
+            chat._executor.load_driver()
+            assert "psycopg" in sys.modules
+
+    assert child(Child.fork(load)).wait() == 0
