@@ -27,6 +27,7 @@ POLICIES = "tests/conformance/test_policies.py -k sqlite"
 ASK = "tests/conformance/test_questions.py -k sqlite"
 EDIT = "tests/conformance/test_edit.py -k sqlite"
 STOP = "tests/conformance/test_stop.py -k sqlite"
+OVERDUE = "tests/races/test_guards.py -k lock_overdue"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -151,13 +152,13 @@ TABLE = (
     Mutant(
         "stopped_turn_finishes_hot", "ops/hot.py", 'holes=0 AND cancel_token IS NULL"""\n_A', 'holes=0"""\n_A', STOP
     ),
-    Mutant("force_without_grace", "ops/stop.py", "        threads.c.cancel_until < stable_ms(),\n", "", STOP),
+    Mutant("force_without_grace", "ops/stop.py", "        threads.c.cancel_until < stable_ms(),\n", "", OVERDUE),
     Mutant(
         "force_of_any_turn",
         "ops/stop.py",
         '        threads.c.cancel_token == b("token"),\n        threads',
         "        threads",
-        STOP,
+        OVERDUE,
     ),
     Mutant(
         "interrupts_without_end", "ops/stop.py", "row.interrupts >= bounds.per_head_max", "row.interrupts < 0", STOP

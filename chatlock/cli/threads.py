@@ -1,7 +1,8 @@
-"""`chatlock threads`, `why` and `cancel`: see threads, understand them, free them."""
+"""`chatlock threads`, `why` and `cancel`: see threads, understand them, free and stop them."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -34,7 +35,7 @@ from chatlock.cli.facts import (
 from chatlock.cli.output import duration, echo, shell_quoted, visible
 from chatlock.console import STUCK_MS, Page
 from chatlock.inputs import Key
-from chatlock.protocol import Cancelled, Status
+from chatlock.protocol import BACKLOGS, Backlog, Cancelled, Status
 from chatlock.why import span
 
 if TYPE_CHECKING:
@@ -224,15 +225,28 @@ def resume(context: Context, thread: str, actor: str | None, reason: str) -> Non
 
 @click.command()
 @click.argument("thread")
-@click.argument("message_id")
+@click.argument("message_id", required=False)
+@click.option("--turn", type=click.IntRange(1), help="Ask the turn with this token to stop.")
+@click.option("--queued", type=click.Choice(list(BACKLOGS)), help="What becomes of its messages and those behind them.")
 @with_tenant
-def cancel(context: Context, thread: str, message_id: str) -> None:
-    """Resolve one pending message as cancelled; one that a turn has in hand is refused.
+def cancel(context: Context, thread: str, message_id: str | None, turn: int | None, queued: Backlog | None) -> None:
+    """Resolve one pending message as cancelled, or ask a turn to stop.
+
+    A message that a turn has in hand is refused. A turn that finishes anyway is answered; one that has not ended after
+    10 s is released by force. Its messages and those behind them stay pending (keep, the default), are cancelled
+    (cancel), or stay pending in a thread that is then parked (park). Exit code 4: that turn does not run any more.
 
     \b
-    Example:
+    Examples:
       chatlock cancel --tenant acme t1 m2
+      chatlock cancel --tenant acme t1 --turn 7 --queued cancel
     """
+    if (message_id is None) == (turn is None) or (queued is not None and turn is None):
+        raise click.UsageError("name a message, or a turn by --turn and what becomes of its messages by --queued")
+    if turn is not None:
+        _stop(context, thread, turn, queued or "keep")
+        return
+    assert message_id is not None
     with context.chat() as chat:
         outcome = chat.cancel(thread, message_id)
     name, word = visible(message_id), type(outcome).__name__
@@ -241,6 +255,17 @@ def cancel(context: Context, thread: str, message_id: str) -> None:
     context.show(text, message_id=message_id, seq=outcome.seq, outcome=word, done=done)
     if not done:
         raise Refused(f"{name}: {getattr(outcome, 'reason', word)}")
+
+
+def _stop(context: Context, thread: str, turn: int, queued: Backlog) -> None:
+    with context.chat() as chat:
+        receipt = chat.cancel(thread, turn=turn, queued=queued)
+    name, facts = visible(thread), asdict(receipt)
+    text = f"asked turn {turn} of {name} to stop; it has {len(receipt.held)} messages, {len(receipt.waiting)} wait"
+    if receipt.done or context.as_json:
+        context.show(f"{text} ({queued})", thread_id=thread, **facts)
+    if not receipt.done:
+        raise RaceLost(f"{name}: refused ({receipt.reason.replace('_', ' ')})")
 
 
 def _no_such_thread(thread: str) -> Refused:

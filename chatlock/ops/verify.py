@@ -124,6 +124,19 @@ CHECKS: dict[str, Check] = {
         turns.c.state == "running",
         not_(exists().where(_living(turns), threads.c.token == turns.c.token, threads.c.status == "running")),
     ),
+    "S.stop": _check(
+        "only the running turn is asked to stop, and within a grace",
+        "stop_of_no_turn",
+        threads,
+        threads.c.cancel_token.is_not(None),
+        not_(
+            and_(
+                threads.c.status == "running",
+                threads.c.cancel_token == threads.c.token,
+                threads.c.cancel_until.is_not(None),
+            )
+        ),
+    ),
     "T.token": _check(
         "no turn has a token above its thread's, and later ranges have higher tokens",
         "token_above",

@@ -430,6 +430,35 @@ AND chatlock_messages.thread_id = chatlock_threads.thread_id
 AND chatlock_messages.incarnation = chatlock_threads.incarnation) != chatlock_threads.last_seq
  LIMIT 20;
 
+-- verify.stop_of_no_turn
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.cancel_token IS NOT NULL
+AND NOT (chatlock_threads.status = 'running'
+AND chatlock_threads.cancel_token = chatlock_threads.token
+AND chatlock_threads.cancel_until IS NOT NULL)
+ LIMIT 20;
+
+-- verify.stop_of_no_turn_recent
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND (chatlock_threads.tenant, chatlock_threads.thread_id) IN (SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.ended_at >= (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_since::BIGINT UNION SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.state = 'running' UNION SELECT recent_due.tenant, recent_due.thread_id
+FROM chatlock_due AS recent_due
+WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.cancel_token IS NOT NULL
+AND NOT (chatlock_threads.status = 'running'
+AND chatlock_threads.cancel_token = chatlock_threads.token
+AND chatlock_threads.cancel_until IS NOT NULL)
+ LIMIT 20;
+
 -- verify.superseded_by
 SELECT chatlock_messages.tenant, chatlock_messages.thread_id
 FROM chatlock_messages

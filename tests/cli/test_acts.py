@@ -209,6 +209,23 @@ def test_cancel_resolves_a_pending_message_and_no_other(fresh: Scene) -> None:
     assert dispositions(fresh.database, "t1") == ["pending", "cancelled"]
 
 
+def test_cancel_asks_the_named_turn_to_stop_and_no_other(fresh: Scene) -> None:
+    held = fresh.claim(fresh.send("t1", "m1"), "worker-1")
+    fresh.send("t1", "m2")
+    asked = fresh.run("cancel", "t1", "--turn", "1", "--queued", "cancel")
+    assert asked.stdout == "asked turn 1 of t1 to stop; it has 1 messages, 1 wait (cancel)\n"
+    assert dispositions(fresh.database, "t1") == ["pending", "cancelled"]
+    (again,) = fresh.json("cancel", "t1", "--turn", "1")
+    assert (again["done"], again["queued"], again["held"], again["waiting"]) == (True, "keep", ["m1"], [])
+    other = fresh.run("cancel", "t1", "--turn", "2")
+    assert (other.exit_code, other.stderr) == (4, "Error: t1: refused (other turn)\n")
+    fresh.answer(held, upto=1)
+    (late,) = fresh.json("cancel", "t1", "--turn", "1", code=4)
+    assert (late["done"], late["reason"]) == (False, "not_running")
+    for arguments in ((), ("m1", "--turn", "1"), ("m1", "--queued", "keep")):
+        assert fresh.run("cancel", "t1", *arguments).exit_code == 2
+
+
 def test_drop_names_what_it_could_not_drop(fresh: Scene) -> None:
     fresh.claim(fresh.send("t1", "m1"), "worker-1")
     fresh.send("t1", "m2", "m3", "m4")

@@ -12,6 +12,7 @@ BREAKS = {
     "S.one_running_turn": f"UPDATE {TURNS} SET state = 'released', ended_at = started_at WHERE thread_id = 'running'",
     "S.turn_without_claim": f"UPDATE {THREADS} SET status = 'idle', claim_id = NULL, expires_at = NULL,"
     " window_ends_at = NULL WHERE thread_id = 'running'",
+    "S.stop": f"UPDATE {THREADS} SET cancel_token = token WHERE thread_id = 'running'",
     "T.token": f"UPDATE {THREADS} SET token = 1 WHERE thread_id = 'answered'",
     "T.order": f"UPDATE {TURNS} SET token = 0 WHERE thread_id = 'answered' AND token = 2",
     "R.tiles": f"UPDATE {TURNS} SET to_seq = 2 WHERE thread_id = 'answered' AND token = 1",

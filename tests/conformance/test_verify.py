@@ -27,6 +27,7 @@ CORRUPTIONS: dict[str, list[str]] = {
         f"UPDATE chatlock_threads SET status = 'idle', {NO_CLAIM} WHERE {RUNNING}",
         "INSERT INTO chatlock_due(tenant, thread_id, due_at) VALUES ('t', 'running', 1)",
     ],
+    "S.stop": [f"UPDATE chatlock_threads SET cancel_token = token - 1, cancel_until = 1 WHERE {RUNNING}"],
     "T.token": [f"UPDATE chatlock_threads SET token = 1 WHERE {ANSWERED}"],
     "T.order": [
         f"UPDATE chatlock_threads SET token = 9 WHERE {ANSWERED}",
@@ -54,6 +55,8 @@ CORRUPTIONS: dict[str, list[str]] = {
 }
 MORE: list[tuple[str, str]] = [
     ("D.due", f"DELETE FROM chatlock_due WHERE {PENDING}"),
+    ("S.stop", f"UPDATE chatlock_threads SET cancel_token = token WHERE {RUNNING}"),
+    ("S.stop", f"UPDATE chatlock_threads SET cancel_token = token, cancel_until = 1 WHERE {PENDING}"),
     ("R.answered", f"UPDATE chatlock_messages SET disposition = 'dead' WHERE {ANSWERED} AND seq = 1"),
     ("R.answered", "UPDATE chatlock_messages SET disposition = 'answered' WHERE thread_id = 'dead' AND seq = 1"),
     ("R.answered", f"UPDATE chatlock_messages SET turn_token = 99 WHERE {ANSWERED} AND seq = 2"),

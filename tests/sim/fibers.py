@@ -89,6 +89,7 @@ class Scheduler:
             Condition=lambda lock=None: Condition(self, lock),
             Event=lambda: Event(self),
             current_thread=lambda: self.threading.Thread.of(self.current),
+            main_thread=lambda: self.threading.current_thread(),  # where an interrupt comes from outside
             get_ident=lambda: self.current.number,
         )
 

@@ -19,7 +19,7 @@ from random import Random
 from chatlock.testing.checker import check
 from chatlock.testing.history import History
 from tests.sim.fibers import Scheduler
-from tests.sim.scenario import LIMITS, Cast
+from tests.sim.scenario import LIMITS, TOUCHING, Cast
 from tests.sim.truth import Truth
 from tests.sim.world import Rates, Swallowed, World
 
@@ -78,6 +78,9 @@ def play(seed: int, template: Path, path: Path) -> Played:
     scheduler.between = world.disturb
     history = History(name="call", now=lambda: scheduler.steps)
     features, acts = _features(random, rates.gentle), [act for act in ACTS if random.random() < 0.5]
+    if seed % 3 == 0:  # the others play as they did before these were known
+        features |= {name: random.choice([0.0, 0.3, 0.6]) for name in TOUCHING} | {"obey": random.random()}
+        acts += random.choice([[], ["stop"], ["stop", "stop"]])
     cast = Cast(world, history, f"sqlite:///{path}", features, acts, gentle=rates.gentle)
     with _alone(world), world.installed(), closing(sqlite3.connect(path)) as conn:
         world.truth = Truth(conn, LIMITS.backoff_max_ms)

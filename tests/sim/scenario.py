@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
-from chatlock import Chatlock, ClaimLost, Limits, Outcome, Turn, TurnNotFinished, TurnNotGranted, dialects
+from chatlock import Chatlock, ClaimLost, Interrupt, Limits, Outcome, Turn, TurnNotFinished, TurnNotGranted, dialects
 from chatlock.errors import ChatlockError
 from chatlock.inputs import Key
 from chatlock.testing.history import History
@@ -37,7 +37,9 @@ LIMITS = Limits(
 )
 HANG_S = 45.0
 CALM_AFTER_S = 300.0
-FINAL = ("Answered", "AlreadyAnswered", "Cancelled", "Dead", "Gone", "Conflict")
+FINAL = ("Answered", "AlreadyAnswered", "Cancelled", "Superseded", "Dead", "Gone", "Conflict")
+TOUCHING = ("steer", "interrupt", "roll_back")
+"""Features that touch the running turn."""
 HELD = text("SELECT status, token, incarnation FROM chatlock_threads WHERE tenant = :tenant AND thread_id = :thread")
 EFFECT = text("INSERT INTO sim_effects(thread_id, token) VALUES(:thread, :token)")
 
@@ -74,6 +76,7 @@ class Cast:
     gentle: bool = False
     sending: int = 0
     in_handler: int = 0
+    undone: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     healed: bool = False
     calm: bool = False
 
@@ -103,6 +106,7 @@ class Cast:
         site = Site(process, chat, handles, polls)
         if handles:
             chat.handler()(lambda turn: self.handle(site, turn))
+            chat.on_rollback()(self._undo)
         self.sites.append(site)
         if polls:
             self.call(site, "open", lambda: chat.status("none", "none"))
@@ -167,12 +171,18 @@ class Cast:
     def submit(self, site: Site, thread: str, message_id: str, payload: dict[str, Any], wait_ms: int) -> Outcome:
         key = Key(TENANT, thread)
         call = self.history.asked(key, "submit", message_id, payload)
-        policy = "reject" if self.likes("reject") and not self.healed else "enqueue"
+        policy: Any = "reject" if self.likes("reject") and not self.healed else "enqueue"
+        for feature in TOUCHING if "steer" in self.features and not self.healed else ():
+            if self.likes(feature):
+                policy = {"roll_back": "rollback", "interrupt": Interrupt(grace_ms=self._grace())}.get(feature, feature)
         told = site.chat.submit(
             thread, payload, message_id=message_id, wait_ms=wait_ms, policy=policy, recreate=self.likes("recreate")
         )
         self.history.told(key, call, told)
         return told
+
+    def _grace(self) -> int:
+        return self.random.choice([500, 3_000, 20_000])
 
     def submit_in(self, site: Site, thread: str, message_id: str, payload: dict[str, Any]) -> Outcome | None:
         key = Key(TENANT, thread)
@@ -221,10 +231,21 @@ class Cast:
         finally:
             self.in_handler -= 1
 
+    def _undo(self, turn: Turn, tokens: list[int]) -> None:
+        self.undone[turn.key.thread, turn.token] = tokens
+
+    def _must_have_undone(self, turn: Turn) -> None:
+        """The hook ran for every turn that was rolled back since the last one that was done."""
+        tokens, undone = self.world.truth.rolled_back(turn.key.thread, turn.token), self.undone
+        if tokens is not None and undone.get((turn.key.thread, turn.token), []) != tokens:
+            self.world.flaws.append(f"turn {turn.token} runs over {tokens}, which were rolled back and not undone")
+
     def _run(self, site: Site, turn: Turn, call: str | None) -> Any:
         scheduler = self.world.scheduler
         self.history.began(turn, call)
         self._must_begin_right(turn)
+        if site.handles:
+            self._must_have_undone(turn)
         for _ in range(self.random.choice([0, 0, 1, 1, 2, 4])):
             self._step(site, turn)
         kinds = [message.payload["kind"] for message in turn.messages]
@@ -283,6 +304,12 @@ class Cast:
             self.world.flaws.append(f"{what} of turn {turn.token} was let through while the thread is {held}")
 
     def _end(self, site: Site, turn: Turn) -> Any:
+        if turn.waiting:
+            self.history.fetched(turn, turn.fetch())
+        if turn.cancelled and not turn.lost and self.likes("obey"):
+            turn.release()
+            self.history.over(turn.key, turn.token, "stopped")
+            return None
         reply = {"turn": turn.token, "answers": [message.message_id for message in turn.messages]}
         ways = ["return"] * 5 + ["finish", "upto", "commit", "rollback", "raise", "fail", "release"]
         ways += ["hang"] if self.likes("hang") else []
@@ -375,6 +402,9 @@ class Cast:
             case "free":
                 if site.chat.free(thread, turn=token, force=self.random.random() < 0.5, actor="op").done:
                     self.history.over(key, token, "freed")
+            case "stop":
+                queued = self.random.choice(["keep", "cancel", "park"])
+                site.chat.cancel(thread, turn=token, queued=queued, grace_ms=self._grace())
             case "resume":
                 site.chat.resume(thread, actor="op")
             case "delete":

@@ -26,6 +26,17 @@ SELECT t.thread_id FROM chatlock_threads t WHERE t.status <> 'deleted' AND t.hol
 HELD = """
 SELECT incarnation, attempts FROM chatlock_threads WHERE thread_id = ? AND token = ? AND status = 'running'
 """
+ASKED_WRONGLY = """
+SELECT thread_id FROM chatlock_threads
+ WHERE cancel_token IS NOT NULL AND NOT (status = 'running' AND cancel_token = token AND cancel_until IS NOT NULL)
+"""
+ROLLED_BACK = """
+SELECT token FROM chatlock_turns
+ WHERE thread_id = ?1 AND incarnation = ?2 AND token < ?3 AND state = 'released' AND error = 'rolled back'
+   AND token > COALESCE((SELECT max(token) FROM chatlock_turns
+                          WHERE thread_id = ?1 AND incarnation = ?2 AND token < ?3 AND state = 'done'), 0)
+ ORDER BY token
+"""
 PENDING_IDS = """
 SELECT message_id FROM chatlock_messages WHERE thread_id = ? AND disposition = 'pending' ORDER BY incarnation, seq
 """
@@ -69,6 +80,13 @@ class Truth:
             return None, 0
         return [seq for (seq,) in self._conn.execute(PENDING, (thread, held[0]))], held[1]
 
+    def rolled_back(self, thread: str, token: int) -> list[int] | None:
+        """The turns that were rolled back since the last one that was done, if this one runs; None: it does not."""
+        held = self._conn.execute(HELD, (thread, token)).fetchone()
+        if held is None:
+            return None
+        return [before for (before,) in self._conn.execute(ROLLED_BACK, (thread, held[0], token))]
+
     def pending_ids(self, thread: str) -> list[str]:
         """The ids of the messages that wait in it, in any turn or none."""
         return [message_id for (message_id,) in self._conn.execute(PENDING_IDS, (thread,))]
@@ -84,6 +102,7 @@ class Truth:
             if before != (disposition, turn):
                 found.append(f"message {place} was {before} and became {(disposition, turn)}")
         found += [f"{thread} waits, and is not due" for (thread,) in self._conn.execute(NOT_DUE)]
+        found += [f"{thread} keeps a stop of no running turn" for (thread,) in self._conn.execute(ASKED_WRONGLY)]
         found += [f"{thread} counts its holes wrong" for (thread,) in self._conn.execute(WRONG_HOLES)]
         return found
 
