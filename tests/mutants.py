@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS_MAX = 900
+GREEN, RED = 0, 1
+WORDS = {GREEN: "SURVIVES", RED: "red"}
 SIM = "tests/sim/test_sim.py"
 POLICIES = "tests/conformance/test_policies.py -k sqlite"
 ASK = "tests/conformance/test_questions.py -k sqlite"
@@ -309,8 +312,8 @@ TABLE = (
     Mutant(
         "finish_in_without_fence",
         "ops/finish.py",
-        "    fence(conn, what.claim)\n    return finish",
-        "    return finish",
+        "    fence(conn, what.claim)\n    finished",
+        "    finished",
         "tests/conformance/test_write_first.py",
     ),
     Mutant(
@@ -320,6 +323,13 @@ TABLE = (
         "None",
     ),
     # -- the hot path ----------------------------------------------------------------------------------------------
+    Mutant(
+        "hot_submit_takes_seqs_of_another_life",
+        "ops/hot.py",
+        "CASE WHEN g.go THEN g.seq ELSE l.fetched_seq END",
+        "CASE WHEN g.go THEN g.seq ELSE t.fetched_seq END",
+        "tests/races/test_told.py -k recreation",
+    ),
     Mutant("hot_submit_claims_behind_failure", "ops/hot.py", "and attempts == 0 and stalls == 0 and max", "and max"),
     Mutant(
         "hot_submit_claims_running", "ops/hot.py", 'free = status == "idle" and last == done', "free = last == done"
@@ -735,12 +745,17 @@ def text_faults(table: tuple[Mutant, ...] = TABLE) -> list[str]:
 
 
 class Verdict(NamedTuple):
-    """What the test said of a mutant; seeds: how many the simulation needed."""
+    """What the test said of a mutant: pytest's exit code, and how many seeds the simulation needed."""
 
-    red: bool
+    code: int
     seconds: float
     seeds: int | None
     output: str
+
+    @property
+    def word(self) -> str:
+        """red, SURVIVES, or that pytest could not run the test, which says nothing of the mutant."""
+        return WORDS.get(self.code, "CANNOT BE JUDGED")
 
 
 def copied(directory: Path) -> Path:
@@ -771,10 +786,10 @@ def judged(tree: Path, test: str) -> Verdict:
         )
         code, output = ran.returncode, ran.stdout + ran.stderr
     except subprocess.TimeoutExpired:
-        code, output = 1, "it did not end"
+        code, output = RED, "it did not end"
     seed = SEED.search(output)
     seeds = int(seed[1]) + 1 if seed else None
-    return Verdict(code == 1, time.monotonic() - began, seeds, output)
+    return Verdict(code, time.monotonic() - began, seeds, output)
 
 
 def mutate(tree: Path, mutant: Mutant) -> Verdict:
@@ -791,29 +806,34 @@ def mutate(tree: Path, mutant: Mutant) -> Verdict:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("word", nargs="?", default="", help="only mutants whose name holds it")
+    parser.add_argument("--json", type=Path, help="also write what came of each to this file")
     asked = parser.parse_args()
     chosen = [mutant for mutant in TABLE if asked.word in mutant.name]
     if faults := text_faults():
         print("\n".join(faults))
         return 1
-    survivors = []
+    verdicts: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="chatlock-mutants-") as directory:
         tree = copied(Path(directory))
         for test in sorted({mutant.test for mutant in chosen}):
             green = judged(tree, test)
-            if green.red:
-                print(f"{test} is red without any mutant:\n{green.output[-3000:]}")
+            if green.code != GREEN:
+                print(f"{test} is not green without any mutant:\n{green.output[-3000:]}")
                 return 1
             print(f"{'(nothing)':<36} {test} is green in {green.seconds:.0f} s", flush=True)
         for mutant in chosen:
             verdict = mutate(tree, mutant)
-            word = "red" if verdict.red else "SURVIVES"
             after = f" after {verdict.seeds} seeds" if verdict.seeds else ""
-            print(f"{mutant.name:<36} {mutant.file:<18} {word}{after} in {verdict.seconds:.0f} s", flush=True)
-            if not verdict.red:
-                survivors.append(mutant.name)
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are caught")
-    return int(bool(survivors))
+            print(f"{mutant.name:<36} {mutant.file:<18} {verdict.word}{after} in {verdict.seconds:.0f} s", flush=True)
+            verdicts[mutant.name] = verdict.word
+    caught = sum(word == WORDS[RED] for word in verdicts.values())
+    print(f"{caught} of {len(chosen)} mutants are caught")
+    if asked.json:
+        files = len({mutant.file for mutant in chosen})
+        others = {name: word for name, word in verdicts.items() if word != WORDS[RED]}
+        summary = {"mutants": len(chosen), "files": files, "caught": caught, "others": others}
+        asked.json.write_text(json.dumps(summary, indent=1) + "\n")
+    return int(caught < len(chosen))
 
 
 if __name__ == "__main__":

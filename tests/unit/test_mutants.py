@@ -39,13 +39,21 @@ def test_mutant_out_of_step_is_told(file: str, text: str, test: str, wrong: str)
     assert wrong in told
 
 
-@pytest.mark.parametrize(("instead", "red"), [("x = 2", True), ("x = 1  # the same", False)])
-def test_runner_tells_red_from_green_and_puts_the_file_back(instead: str, red: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("instead", "test", "word"),
+    [
+        ("x = 2", "test_it.py", "red"),
+        ("x = 1  # the same", "test_it.py", "SURVIVES"),
+        ("x = 2", "test_it.py --no-such-option", "CANNOT BE JUDGED"),
+        ("x = 2", "test_it.py -k nothing", "CANNOT BE JUDGED"),
+    ],
+)
+def test_runner_tells_red_from_green_and_puts_the_file_back(instead: str, test: str, word: str, tmp_path: Path) -> None:
     (tmp_path / "chatlock" / "testing").mkdir(parents=True)
     (tmp_path / "chatlock" / "testing" / "plugin.py").touch()  # pytest loads it by its entry point
     module = tmp_path / "chatlock" / "__init__.py"
     module.write_text("x = 1")
     (tmp_path / "test_it.py").write_text("import chatlock\ndef test_it():\n    assert chatlock.x == 1\n")
-    verdict = mutate(tmp_path, Mutant("weaker", "__init__.py", "x = 1", instead, "test_it.py"))
-    assert verdict.red is red, verdict.output
+    verdict = mutate(tmp_path, Mutant("weaker", "__init__.py", "x = 1", instead, test))
+    assert verdict.word == word, verdict.output
     assert module.read_text() == "x = 1"
