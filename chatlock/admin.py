@@ -84,6 +84,10 @@ class Admin:
             self._changed(key)
         return receipt
 
+    async def promote(self, key: Key) -> Receipt:
+        far = self.flows.config.limits.backoff_max_ms
+        return self._told(key, await self.store.transaction("promote", lambda c: operate.promote(c, key, far)))
+
     async def status(self, key: Key, message_id: str) -> Outcome:
         return await self.store.outcome(key, checked_id(message_id, "message_id"))
 

@@ -272,6 +272,10 @@ class AsyncChatlock(Client):
         """See Chatlock.edit."""
         return await self._do(self._admin.edit(self._flows.key(tenant, thread), message_id, payload, edit_id))
 
+    async def promote(self, thread: str, *, tenant: str | None = None) -> Receipt:
+        """See Chatlock.promote."""
+        return await self._do(self._admin.promote(self._flows.key(tenant, thread)))
+
     async def park(
         self,
         thread: str,

@@ -254,6 +254,13 @@ class Chatlock(Client):
         """
         return self._do(self._admin.edit(self._flows.key(tenant, thread), message_id, payload, edit_id))
 
+    def promote(self, thread: str, *, tenant: str | None = None) -> Receipt:
+        """Puts a thread with pending messages among the first that pollers take, and ends its quiet time.
+
+        The order inside the thread and a backoff after a failure stay.  Refused: "nothing_pending", "not_found".
+        """
+        return self._do(self._admin.promote(self._flows.key(tenant, thread)))
+
     def park(
         self,
         thread: str,

@@ -26,7 +26,7 @@ from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
 from chatlock.ops.submit import Submission
 from chatlock.polling import BATCH, Poller
-from chatlock.protocol import AlreadyAnswered, Answered, Interrupt, Limits, Outcome, Overflow
+from chatlock.protocol import PRIORITIES, AlreadyAnswered, Answered, Interrupt, Limits, Outcome, Overflow, PriorityName
 from chatlock.sweep import Sweep
 from chatlock.turn_core import TurnCore
 from chatlock.wake.channel import Channel
@@ -50,7 +50,8 @@ class SubmitOptions(TypedDict, total=False):
     message_id: the caller's own id, on which the message is deduped (default: a new one, in the outcome).  tenant: the
     owner, from trusted code.  agent: whose handler is to run ("default").  policy: what the message does while a turn
     runs.  pending_max: how many messages may wait for a turn, this one included; overflow: what becomes of one more
-    ("reject", "drop_oldest", "drop_newest").  expire_ms: no turn fetches it after waiting longer.  if_idle, if_turn,
+    ("reject", "drop_oldest", "drop_newest").  expire_ms: no turn fetches it after waiting longer.  priority: the class
+    in which pollers take a thread with such a message ("user", "resume", "background").  if_idle, if_turn,
     if_awaiting: stored only if no turn runs, if the turn with this token does, or if this question is open; else
     Refused.  wait_ms: how long to wait for the thread (default 30,000; 0 = not at all, None = until there is an
     outcome); it never cuts off a handler that runs.  recreate: start the next incarnation of a deleted thread.
@@ -63,6 +64,7 @@ class SubmitOptions(TypedDict, total=False):
     pending_max: int | None
     overflow: Overflow | None
     expire_ms: int | None
+    priority: PriorityName
     if_idle: bool
     if_turn: int | None
     if_awaiting: str | None
@@ -75,7 +77,8 @@ class ClientOptions(TypedDict, total=False):
 
     tenant: the default owner of threads.  policy: the default for submit ("enqueue"), or a function that chooses it
     from the payload; pending_max, overflow: likewise.  poller: sweep in this process and run due turns of its handlers
-    (True), at most turns_max at once (16).  pool_size: database connections (5).  pooler="transaction": behind a
+    (True), at most turns_max at once (16) and, as far as its own poller starts them, tenant_turns_max of one tenant
+    (None: any number).  pool_size: database connections (5).  pooler="transaction": behind a
     transaction pooler.  heartbeat=False: the lease is the window.  limits: times and bounds.
     wake: RedisWake or PostgresWake, so that waiters in other processes start at once (None: they look every second).
     """
@@ -86,6 +89,7 @@ class ClientOptions(TypedDict, total=False):
     overflow: Overflow
     poller: bool
     turns_max: int
+    tenant_turns_max: int | None
     pool_size: int
     pooler: Literal["transaction"] | None
     heartbeat: bool
@@ -109,14 +113,17 @@ class Client:
         pool_size, turns_max = options.get("pool_size", 5), options.get("turns_max", 16)
         if pooler not in (None, "transaction"):
             raise InvalidInput("bad_pooler", 'pooler must be None or "transaction"')
-        if pool_size < 1 or turns_max < 1:
-            raise InvalidInput("bad_size", "pool_size and turns_max must be at least 1")
+        tenant_turns_max = options.get("tenant_turns_max")
+        if pool_size < 1 or turns_max < 1 or (tenant_turns_max is not None and tenant_turns_max < 1):
+            raise InvalidInput("bad_size", "pool_size, turns_max and tenant_turns_max must be at least 1")
         limits = checked_limits(options.get("limits", Limits()))
         intake = Intake(options.get("policy"), options.get("pending_max"), options.get("overflow"))
         config = Config(options.get("tenant"), intake, limits, options.get("heartbeat", True), options.get("wake"))
         self._executor = Executor(source, pool_size=pool_size, pooler=pooler)
         self._flows = Flows(io(pool_size), self._executor, config)
-        self._sweep = Sweep(self._executor, limits, self._flows.windows, self._flows.hooks)
+        self._sweep = Sweep(
+            self._executor, limits, self._flows.windows, self._flows.hooks, tenant_turns_max=tenant_turns_max
+        )
         self._admin = Admin(self._flows, self._sweep)
         self._outbox = Outbox(self._flows.store, self._flows.hooks)
         self._flows.prepare = self._prepare
@@ -297,6 +304,7 @@ class Client:
             *intake.policy_for(payload),
             recreate,
             expire_ms=None if expire_ms is None else checked_ms(expire_ms, "expire_ms", least=1),
+            priority=checked_priority(options.get("priority", "user")),
             if_idle=if_idle,
             if_turn=None if if_turn is None else checked_ms(if_turn, "if_turn"),
             if_awaiting=None if if_awaiting is None else checked_id(if_awaiting, "if_awaiting"),
@@ -312,6 +320,7 @@ class Client:
         key = flows.key(tenant, thread)
         agent = await flows.store.read("answer.agent", lambda c: agent_of(c, key))
         options: SubmitOptions = {"tenant": key.tenant, "agent": agent or "default", "policy": "enqueue"}
+        options["priority"] = "resume"
         options |= {"message_id": checked_id(question_id, "question_id"), "if_awaiting": question_id}
         return await flows.submit(self._checked(thread, decision, options), wait_ms)
 
@@ -332,6 +341,13 @@ class Client:
         io = self._flows.store.io
         if isinstance(io, AsyncIo):
             io.close()
+
+
+def checked_priority(name: str) -> int:
+    """The number of a class.  Raises InvalidInput for what is none."""
+    if name not in PRIORITIES:
+        raise InvalidInput("bad_priority", f"priority must be one of {', '.join(PRIORITIES)}")
+    return PRIORITIES[name]
 
 
 def called_with_parentheses(agent: object, name: str) -> None:

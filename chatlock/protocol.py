@@ -68,6 +68,7 @@ class Event(StrEnum):
     ROLLBACK = "rollback"
     STOP = "stop"
     FORCE = "force"
+    PROMOTE = "promote"
     PARK = "park"
     RESUME = "resume"
     DELETE = "delete"
@@ -116,9 +117,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_I, Event.CANCEL, _I, "the message is pending", "cancel"),
     Transition(_R, Event.CANCEL, _R, "the message is pending and above greatest(fetched_seq, done_seq + 1)", "cancel"),
     Transition(_P, Event.CANCEL, _P, "the message is pending", "cancel"),
-    Transition(_I, Event.ANSWER, _I, _OPEN, "submit"),
-    Transition(_R, Event.ANSWER, _R, _OPEN, "submit"),
-    Transition(_P, Event.ANSWER, _P, _OPEN, "submit"),
+    *(Transition(at, Event.ANSWER, at, _OPEN, "submit") for at in (_I, _R, _P)),
     Transition(_I, Event.EDIT, _I, "the message is pending: superseded by a new one", "edit"),
     Transition(_R, Event.EDIT, _R, "the same, and above greatest(fetched_seq, done_seq + 1)", "edit"),
     Transition(_P, Event.EDIT, _P, "the message is pending: superseded by a new one", "edit"),
@@ -127,6 +126,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_R, Event.STOP, _R, "token is the named one: cancel_token = token", "stop"),
     Transition(_R, Event.FORCE, _I, "cancel_token = token, its grace is over: token + 1, uncharged", "stop"),
     Transition(_R, Event.FORCE, _P, 'the same, stopped with queued="park"', "stop"),
+    *(Transition(at, Event.PROMOTE, at, "messages are pending", "promote") for at in (_I, _R, _P)),
     Transition(_I, Event.PARK, _P, "always", "park"),
     Transition(_R, Event.PARK, _P, "token is the named one: token + 1, released uncharged", "park"),
     Transition(_P, Event.RESUME, _I, "attempts, stalls and backoff are cleared", "resume"),
@@ -208,6 +208,10 @@ BACKLOGS: dict[str, str] = {
 }
 """What becomes of the messages of a thread whose turn is stopped."""
 Backlog = Literal["keep", "cancel", "park"]
+
+PRIORITIES: dict[str, int] = {"user": 0, "resume": 10, "background": 20}
+"""The classes of due threads: a lower number goes first, and background after all others."""
+PriorityName = Literal["user", "resume", "background"]
 
 OVERFLOWS: dict[str, str] = {
     "reject": 'the new message is Refused("full") and not stored',

@@ -1,8 +1,9 @@
 """What a policy would have done: recorded arrivals, played against the rules of protocol.POLICIES without a database.
 
 Threads do not compete here: a turn starts as soon as its thread may start it, and takes a known time.  Every message
-comes under the same policy.  `attach` stores nothing, so a message that finds no turn to attach to is enqueued, as its
-caller would do.
+comes under the same policy.  Handlers are good ones: a turn that is told of a message fetches it at once and still ends
+in its time, and one that is asked to stop stops at once.  `attach` stores nothing, so a message that finds no turn to
+attach to is enqueued, as its caller would do.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import dataclass, field
 from chatlock.backtest import at_share
 from chatlock.errors import InvalidInput
 from chatlock.inputs import checked_ms
-from chatlock.intake import Intake, Named
-from chatlock.protocol import POLICIES, Debounce, Limits, Policy
+from chatlock.intake import Chosen, Intake, Named
+from chatlock.protocol import POLICIES, Limits, Policy
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Replayed:
     """What became of the messages under one policy.
 
     answered, superseded, refused (not stored) and attached (not stored, told the outcome of a running turn) sum up to
-    messages.  model_calls: of turns that were ended early too.  first_reply_*_ms: from a message to the reply of the
-    turn that answered it or what took its place; refused ones have none.
+    messages.  model_calls: one of each turn, and one more for each fetch in mid-turn.  first_reply_*_ms: from a message
+    to the reply of the turn that answered it or what took its place; refused ones have none.
     """
 
     policy: str
@@ -74,8 +75,8 @@ def replay(
     Deterministic.  Of what happens in one millisecond a turn's end and the next one's start come before an arrival.
     Raises InvalidInput.
     """
-    name, quiet, _ = Intake(policy).policy_for(None)
-    rule = _Rule(POLICIES[name], quiet, checked_ms(run_ms, "run_ms", least=1), (limits or Limits()).batch_max)
+    chosen = Intake(policy).policy_for(None)
+    rule = _Rule(POLICIES[chosen.policy], chosen, checked_ms(run_ms, "run_ms", least=1), limits or Limits())
     threads: dict[tuple[str, ...], _Thread] = {}
     for arrival in sorted(arrivals, key=lambda arrival: arrival.at_ms):
         threads.setdefault(arrival.thread, _Thread(rule)).receive(arrival)
@@ -84,7 +85,7 @@ def replay(
     total = sum((thread.counts for thread in threads.values()), Counter[str]())
     waits = sorted(wait for thread in threads.values() for wait in thread.waits())
     return Replayed(
-        name,
+        chosen.policy,
         messages=total["messages"],
         turns=total["turns"],
         model_calls=total["model_calls"],
@@ -102,9 +103,9 @@ class _Rule:
     """What holds for every thread."""
 
     policy: Policy
-    quiet: Debounce | None
+    chosen: Chosen
     run_ms: int
-    batch_max: int
+    limits: Limits
 
 
 @dataclass(eq=False)
@@ -124,6 +125,8 @@ class _Turn:
 
     ends_at: int
     held: list[_Message]
+    fetched_upto: int
+    fetches: int = 0
     attached: list[_Message] = field(default_factory=list)
 
 
@@ -135,6 +138,7 @@ class _Thread:
         self._now = self._quiet_until = self._last_seq = 0
         self._pending: list[_Message] = []
         self._turn: _Turn | None = None
+        self._interrupts = 0
         self._told: list[_Message] = []
         self.counts = Counter[str]()
 
@@ -153,8 +157,27 @@ class _Thread:
             self.counts["attached"] += 1
             self._turn.attached.append(message)
             return
+        if policy.turn == "rollback" and self._turn is not None:
+            self._supersede(self._turn.held, message)
+            self._turn = None
         self._store(message)
+        if self._turn is not None:
+            self._tell(self._turn)
         self._pass_until(arrival.at_ms)
+
+    def _tell(self, turn: _Turn) -> None:
+        """The running turn hears of the message that was stored, and does what it is to do."""
+        bounds = self._rule.chosen.interrupt
+        if self._rule.policy.turn == "tell" and turn.fetches < self._rule.limits.mid_fetches_max:
+            fetched = [message for message in self._pending if message.seq <= turn.fetched_upto]
+            self._pending = self._pending[len(fetched) :]
+            turn.held += fetched
+            turn.fetches += bool(fetched)
+            self.counts["model_calls"] += bool(fetched)
+        elif bounds is not None and self._interrupts < bounds.per_head_max:
+            self._interrupts += 1
+            self._pending = turn.held + self._pending
+            self._turn = None
 
     def _store(self, message: _Message) -> None:
         if self._rule.policy.pending == "supersede":
@@ -162,7 +185,7 @@ class _Thread:
             self._pending = []
         self._last_seq = message.seq
         self._pending.append(message)
-        quiet = self._rule.quiet
+        quiet = self._rule.chosen.debounce
         if quiet is not None:
             self._quiet_until = min(message.at_ms + quiet.quiet_ms, self._pending[0].at_ms + quiet.max_wait_ms)
 
@@ -198,10 +221,10 @@ class _Thread:
                 self._finish(self._turn)
 
     def _start(self) -> None:
-        fetched = self._pending[0].seq - 1 + self._rule.batch_max
-        held = [message for message in self._pending if message.seq <= fetched]
+        upto = self._pending[0].seq - 1 + self._rule.limits.batch_max
+        held = [message for message in self._pending if message.seq <= upto]
         self._pending = self._pending[len(held) :]
-        self._turn = _Turn(self._now + held[0].run_ms, held)
+        self._turn = _Turn(self._now + held[0].run_ms, held, upto)
         self.counts["turns"] += 1
         self.counts["model_calls"] += 1
 
@@ -209,4 +232,5 @@ class _Thread:
         for message in (*turn.held, *turn.attached):
             message.replied_at = self._now
         self.counts["answered"] += len(turn.held)
+        self._interrupts = 0
         self._turn = None

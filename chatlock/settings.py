@@ -23,9 +23,6 @@ class Settings(BaseSettings):
     queue: str = Field("chatlock", min_length=1, max_length=100, description="The RQ queue of dispatch=rq.")
     http_url: str | None = Field(None, description="Where dispatch=http posts due threads.")
     http_secret: SecretStr | None = Field(None, description="Signs what dispatch=http posts.")
-    http_secret_old: SecretStr | None = Field(
-        None, description="Still accepted by receivers while the secret is rotated."
-    )
     sweep_ms: int = Field(1_000, ge=100, le=60_000, description="How often to sweep.")
     beat_ms: int = Field(3_000, ge=100, description="How often a live turn beats.")
     lease_ms: int = Field(10_000, ge=500, description="How long a turn may be silent.")
@@ -33,6 +30,9 @@ class Settings(BaseSettings):
         15_000, ge=1_000, le=600_000, description="How long a dispatched thread is left to its worker."
     )
     turns_max: int = Field(16, ge=1, le=1_000, description="Turns that dispatch=inline runs at once.")
+    tenant_turns_max: int | None = Field(
+        None, ge=1, description="Turns of one tenant that run at once; none: any number."
+    )
     turn_max_s: int = Field(7_200, ge=1, description="When RQ gives up a job; the window frees its thread before.")
     drain_ms: int = Field(20_000, ge=0, description="How long SIGTERM lets running turns end.")
     pool_size: int = Field(5, ge=1, le=100, description="Database connections.")

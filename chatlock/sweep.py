@@ -48,9 +48,11 @@ class Sweep:
         windows: Windows,
         hooks: Hooks,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        tenant_turns_max: int | None = None,
     ) -> None:
         self._executor, self._limits, self._windows = executor, limits, windows
-        self._hooks, self._monotonic = hooks, monotonic
+        self._hooks, self._monotonic, self.tenant_turns_max = hooks, monotonic, tenant_turns_max
         self._first_seen: dict[Sighting, float] = {}
         self._later: dict[Key, tuple[float, float]] = {}
         self._gap_s = (2 * limits.beat_ms + 1000) / 1000
@@ -98,16 +100,20 @@ class Sweep:
         return ended is not None
 
     def claim_due(self, agents: Sequence[str], limit: int) -> list[Granted]:
-        """Claims up to `limit` due threads of `agents`, longest due first."""
+        """Claims up to `limit` due threads of `agents`, shared out as `due` says."""
         claimed = (self.claim(key, agent) for key, agent in self.due(agents, limit))
         return [granted for granted in claimed if granted is not None]
 
     def due(self, agents: Sequence[str] | None, limit: int) -> list[tuple[Key, str]]:
-        """Up to `limit` threads of `agents` (None: of any) that are due, each with its agent, longest due first."""
+        """Up to `limit` threads of `agents` (None: of any) that are due, each with its agent.
+
+        People's come before background ones, the tenants take turns, and one that has tenant_turns_max is left out.
+        """
         if limit <= 0:
             return []
         now, later, far = self._monotonic(), self._later, self._limits.backoff_max_ms
-        found = self._executor.read("due", lambda c: list_due(c, agents, limit + len(later), far))
+        most, wanted = self.tenant_turns_max, limit + len(later)
+        found = self._executor.read("due", lambda c: list_due(c, agents, wanted, far, most))
         self._later = {key: later[key] for key, _ in found if key in later}
         return [(key, agent) for key, agent in found if key not in later or later[key][0] <= now][:limit]
 

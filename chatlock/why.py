@@ -122,7 +122,10 @@ def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
     if _unseen(thread, around):
         return _no_poller(thread, around, waits)
     if around.running_of_agent:
-        text = f"{waits}; {around.running_of_agent} turns of agent {thread.agent} run, and no slot took this one"
+        running = (
+            f"{around.running_of_agent} turns of agent {thread.agent} run, {around.running_of_tenant} of its tenant"
+        )
+        text = f"{waits}; {running}, and no slot took this one"
         return _elsewhere(Cause.CAP, text, "top", "when one of them ends")
     handed = " it was handed to a worker, and none claimed it;" if thread.dispatched_until else ""
     text = f"{waits};{handed} a poller sweeps, but nothing takes turns of agent {thread.agent}"

@@ -31,6 +31,7 @@ ASK = "tests/conformance/test_questions.py -k sqlite"
 EDIT = "tests/conformance/test_edit.py -k sqlite"
 STOP = "tests/conformance/test_stop.py -k sqlite"
 OVERDUE = "tests/races/test_guards.py -k lock_overdue"
+SHARING = "tests/conformance/test_sharing.py -k sqlite"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -201,6 +202,25 @@ TABLE = (
         "        if known is None:\n",
         STOP,
     ),
+    Mutant("class_of_the_latest", "ops/base.py", "min(self.priority, priority) if self.pending else", "", SHARING),
+    Mutant(
+        "promote_keeps_quiet",
+        "ops/operate.py",
+        '.values(priority=b("priority"), quiet_until=0)',
+        '.values(priority=b("priority"))',
+        SHARING,
+    ),
+    # -- due -----------------------------------------------------------------------------------------------------
+    Mutant("oldest_alone_are_looked_at", "ops/due.py", "if len(rows) == looked_at:", "if not rows:", SHARING),
+    Mutant(
+        "background_with_all_others",
+        "ops/due.py",
+        'one.priority >= PRIORITIES["background"]',
+        "False",
+        "tests/unit/test_sharing.py",
+    ),
+    Mutant("tenant_limit_ignored", "ops/due.py", "max(0, tenant_turns_max - busy)", "limit", SHARING),
+    Mutant("tenant_limit_counts_stale", "ops/due.py", "t.expires_at>={now}", "t.expires_at>=0", SHARING),
     # -- claim ---------------------------------------------------------------------------------------------------
     Mutant(
         "claim_token_kept", "ops/claim.py", "        token=threads.c.token + 1,\n        claim_id", "        claim_id"

@@ -42,8 +42,6 @@ _PURGE = "a purge finds old rows of all tenants; what it changes, it changes thr
 _OPERATOR = "an operator may ask about all tenants; the form for one of them stands beside it"
 _EPOCH = "an epoch begins for the whole database; tokens are raised thread by thread"
 OVER_ALL_TENANTS: dict[str, str] = {
-    "due.list": "the poller serves all tenants",
-    "due.list_of_anyone": "the poller serves all tenants",
     "epoch.count": _EPOCH,
     "epoch.raise": _EPOCH,
     "epoch.threads": _EPOCH,
@@ -65,6 +63,10 @@ OVER_ALL_TENANTS: dict[str, str] = {
     "windows.through": _WINDOWS,
     "windows.typical": _WINDOWS,
 }
+OVER_ALL_TENANTS |= dict.fromkeys(
+    ("due.busy", "due.list", "due.list_of_anyone", "due.of_each_queue", "due.of_each_queue_of_anyone"),
+    "the poller serves all tenants",
+)
 OVER_ALL_TENANTS |= {
     f"{name}_of_all": _OPERATOR
     for name in (

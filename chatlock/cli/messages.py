@@ -30,7 +30,7 @@ with_since = click.option(
 
 @click.group()
 def inbox() -> None:
-    """Pending messages: list them, look at one, drop some.
+    """Pending messages: list them, look at one, drop some, put a thread's first.
 
     \b
     Examples:
@@ -103,6 +103,25 @@ def drop(context: Context, thread: str, message_ids: tuple[str, ...], whole: boo
         refused = [name for name in message_ids if not _dropped(context, chat, thread, name)]
     if refused:
         raise Refused(f"{len(refused)} of {len(message_ids)} messages were not dropped")
+
+
+@inbox.command()
+@click.argument("thread")
+@with_tenant
+def promote(context: Context, thread: str) -> None:
+    """Put a thread with pending messages among the first that pollers take, and end its quiet time.
+
+    The order inside the thread and a backoff after a failure stay.
+
+    \b
+    Example:
+      chatlock inbox promote --tenant acme t1
+    """
+    with context.chat() as chat:
+        receipt = chat.promote(thread)
+    if not receipt.done:
+        raise Refused(f"{visible(thread)}: refused ({receipt.reason.replace('_', ' ')})")
+    context.show(f"{visible(thread)} is among the first", thread=thread, done=True, status=receipt.state)
 
 
 @click.group()

@@ -127,6 +127,10 @@ class ThreadRow:
         """What the thread becomes when its running turn ends."""
         return Status.PARKED if self.stopping and self.cancel_queued == "park" else Status.IDLE
 
+    def class_with(self, priority: int) -> int:
+        """The thread's class with one message more: the first of those of its pending messages."""
+        return min(self.priority, priority) if self.pending else priority
+
     def starts_at(self, backoff_max_ms: int) -> int:
         """When the thread may start, if idle."""
         return starts_at(self.not_before, self.quiet_until, self.now, backoff_max_ms)

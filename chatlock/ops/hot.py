@@ -53,6 +53,7 @@ g AS MATERIALIZED (
     FROM l, i),
 u AS (
   UPDATE chatlock_threads t SET last_seq=g.seq, agent=%(agent)s,
+         priority    = CASE WHEN l.last_seq>l.done_seq THEN least(l.priority, %(priority)s) ELSE %(priority)s END,
          status      = CASE WHEN g.go THEN 'running' ELSE t.status END,
          token       = CASE WHEN g.go THEN t.token+1 ELSE t.token END,
          done_seq    = l.done_seq,
@@ -66,7 +67,7 @@ u AS (
          window_ends_at = CASE WHEN g.go THEN g.now+%(window)s ELSE t.window_ends_at END,
          expires_at  = CASE WHEN g.go THEN g.now+least(%(lease)s,%(window)s) ELSE t.expires_at END
     FROM l, g WHERE t.tenant=%(tenant)s AND t.thread_id=%(thread)s
-  RETURNING t.incarnation, t.token, t.status, t.done_seq, t.not_before, t.quiet_until, g.go, g.now),
+  RETURNING t.incarnation, t.token, t.status, t.done_seq, t.not_before, t.quiet_until, t.priority, g.go, g.now),
 n AS (
   INSERT INTO chatlock_turns(tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, state, started_at)
   SELECT %(tenant)s, %(thread)s, u.incarnation, u.token, %(claim_id)s, %(owner)s, %(agent)s, u.done_seq, 'running', u.now
@@ -74,8 +75,8 @@ n AS (
 d AS (
   INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until)
   SELECT %(tenant)s, %(thread)s,
-         greatest(u.now, u.quiet_until, CASE WHEN u.not_before<=u.now+%(backoff_max)s THEN u.not_before ELSE 0 END), l.priority, 0
-    FROM u, l WHERE NOT u.go AND u.status='idle'
+         greatest(u.now, u.quiet_until, CASE WHEN u.not_before<=u.now+%(backoff_max)s THEN u.not_before ELSE 0 END), u.priority, 0
+    FROM u WHERE NOT u.go AND u.status='idle'
   ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0)
 SELECT l.incarnation, l.status, g.seq, COALESCE(g.go, false), u.token, l.done_seq, l.holes, g.now
   FROM l LEFT JOIN g ON true LEFT JOIN u ON true
@@ -121,13 +122,13 @@ INSERT INTO chatlock_messages(tenant, thread_id, incarnation, seq, message_id, p
 VALUES(:tenant, :thread, :incarnation, :seq, :message_id, :payload, :payload_hash, :policy, :trace, :now)
 ON CONFLICT (tenant, message_id, thread_id, incarnation) DO NOTHING RETURNING seq"""
 _CLAIM = """
-UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, status='running', token=token+1, fetched_seq=:seq, claim_id=:claim_id,
+UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, priority=:priority, status='running', token=token+1, fetched_seq=:seq, claim_id=:claim_id,
        owner=:owner, beat=0, lease_ms=:lease, claimed_at=:now, window_ends_at=:now+:window, expires_at=:now+min(:lease,:window)
  WHERE tenant=:tenant AND thread_id=:thread AND status='idle' AND token=:token"""
 _START = """
 INSERT INTO chatlock_turns(tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, state, started_at)
 VALUES(:tenant, :thread, :incarnation, :token+1, :claim_id, :owner, :agent, :done_seq, 'running', :now)"""
-_ADVANCE = "UPDATE chatlock_threads SET last_seq=:seq, agent=:agent WHERE tenant=:tenant AND thread_id=:thread"
+_ADVANCE = "UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, priority=:priority WHERE tenant=:tenant AND thread_id=:thread"
 _DUE = """
 INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until) VALUES(:tenant, :thread, :due_at, :priority, 0)
 ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0"""
@@ -239,7 +240,7 @@ def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored:
         "now": now,
         "token": token,
         "done_seq": done,
-        "priority": priority,
+        "priority": min(priority, values["priority"]) if last > done else values["priority"],
     }
     if not cursor.execute(_STORE, values).fetchall():
         return nothing

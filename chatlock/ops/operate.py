@@ -1,8 +1,8 @@
-"""cancel, park, resume, delete, redrive: what callers and operators do to a thread outside a turn."""
+"""cancel, promote, park, resume, delete, redrive: what callers and operators do to a thread outside a turn."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import select, update
 from sqlalchemy.engine import Connection
@@ -19,9 +19,16 @@ from chatlock.ops.intents import cancel_intents
 from chatlock.ops.resolve import cancel_one, held_upto
 from chatlock.ops.submit import close_question
 from chatlock.ops.unanswered import end_unanswered, uncharged
-from chatlock.protocol import ANSWER, Cancelled, Disposition, NotFound, Outcome, Refused, Status, TurnState
+from chatlock.protocol import ANSWER, PRIORITIES, Cancelled, Disposition, NotFound, Outcome, Refused, Status, TurnState
 from chatlock.schema import messages, threads, turns
 
+PROMOTE = named(
+    "promote.thread",
+    update(threads)
+    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.last_seq > threads.c.done_seq)
+    .values(priority=b("priority"), quiet_until=0)
+    .returning(threads.c.token),
+)
 PARK = named(
     "park.thread",
     update(threads)
@@ -96,6 +103,23 @@ def cancel(conn: Connection, key: Key, message_id: str, backoff_max_ms: int) -> 
             return Refused(message_id=message_id, seq=known.seq, reason="in_turn", state=row.status)
         cancel_one(conn, key, row, known.seq, backoff_max_ms)
     return outcome_of(conn, key, message_id)
+
+
+def promote(conn: Connection, key: Key, backoff_max_ms: int) -> Receipt:
+    """Puts a thread with pending messages among the first that pollers take, and ends its quiet time.
+
+    The order inside the thread, and a backoff after a failure, stay.  Safe to repeat.
+    """
+    row = lock(conn, key)
+    if row is None or row.status == Status.DELETED:
+        return Receipt(False, "not_found", Status.ABSENT if row is None else row.status)
+    if not row.pending:
+        return Receipt(False, "nothing_pending", row.status)
+    run(conn, PROMOTE, key, incarnation=row.incarnation, priority=PRIORITIES["user"]).one()
+    row = replace(row, priority=PRIORITIES["user"], quiet_until=0)
+    if row.status == Status.IDLE:
+        put_due(conn, key, row, max(row.starts_at(backoff_max_ms), row.now))
+    return Receipt(True, "promoted", row.status)
 
 
 def park(conn: Connection, key: Key, token: int | None, act: Act) -> Receipt:

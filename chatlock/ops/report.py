@@ -202,6 +202,10 @@ RUNNING_OF_AGENT = named(
     "report.running_of_agent",
     select(func.count()).select_from(turns).where(turns.c.state == "running", turns.c.agent == b("agent")),
 )
+RUNNING_OF_TENANT = named(
+    "report.running_of_tenant",
+    select(func.count()).select_from(turns).where(turns.c.state == "running", turns.c.tenant == b("tenant")),
+)
 LAST_TURN = named(
     "report.last_turn",
     select(turns.c.state, turns.c.error)
@@ -245,12 +249,13 @@ class Service:
 class Surroundings:
     """What `why` reads beside the thread.
 
-    running_of_agent: turns of the thread's agent that run now.  ended, error: how the thread's last turn ended.
-    parked_by: actor and reason of the act that parked it; None: no person did.
+    running_of_agent, running_of_tenant: turns of the thread's agent and of its tenant that run now.  ended, error: how
+    the thread's last turn ended.  parked_by: actor and reason of the act that parked it; None: no person did.
     """
 
     service: Service
     running_of_agent: int
+    running_of_tenant: int = 0
     ended: str | None = None
     error: str | None = None
     parked_by: tuple[str, str] | None = None
@@ -314,11 +319,13 @@ def read_service(conn: Connection) -> Service:
 def read_surroundings(conn: Connection, thread: ThreadReport) -> Surroundings:
     """What `why` needs beside the thread's own row."""
     running = int(run(conn, RUNNING_OF_AGENT, None, agent=thread.agent).scalar_one())
+    of_tenant = int(run(conn, RUNNING_OF_TENANT, None, tenant=thread.tenant).scalar_one())
     last = run(conn, LAST_TURN, thread.key, incarnation=thread.incarnation).one_or_none()
     parked = run(conn, PARKED_BY, thread.key, token=thread.token).one_or_none() if thread.status == "parked" else None
     return Surroundings(
         read_service(conn),
         running,
+        of_tenant,
         None if last is None else last.state,
         None if last is None else last.error,
         None if parked is None else (parked.actor, parked.reason),

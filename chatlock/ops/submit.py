@@ -53,6 +53,7 @@ class Submission:
     redrive_of: str | None = None
     trace: str | None = None
     expire_ms: int | None = None
+    priority: int = 0
     if_idle: bool = False
     if_turn: int | None = None
     if_awaiting: str | None = None
@@ -176,7 +177,7 @@ ADVANCE_LAST = named(
     "thread.advance_last",
     update(threads)
     .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.last_seq == b("seq") - 1)
-    .values(last_seq=b("seq"), agent=b("agent"))
+    .values(last_seq=b("seq"), agent=b("agent"), priority=b("priority"))
     .returning(threads.c.last_seq),
 )
 
@@ -220,10 +221,19 @@ def store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRow
         trace=submission.trace,
         expire_ms=submission.expire_ms,
     )
-    moved = run(conn, ADVANCE_LAST, submission.key, incarnation=row.incarnation, seq=seq, agent=submission.agent).all()
+    after = replace(row, last_seq=seq, agent=submission.agent, priority=row.class_with(submission.priority))
+    moved = run(
+        conn,
+        ADVANCE_LAST,
+        submission.key,
+        incarnation=row.incarnation,
+        seq=seq,
+        agent=after.agent,
+        priority=after.priority,
+    ).all()
     if len(moved) != 1:
         raise AssertionError("the locked thread changed under its lock")
-    return ThreadRow(**{**row.__dict__, "last_seq": seq, "agent": submission.agent})
+    return after
 
 
 def queued_or_parked(message_id: str, seq: int, row: ThreadRow) -> Outcome:
@@ -384,5 +394,6 @@ def submission_values(submission: Submission) -> dict[str, Any]:
         "payload_hash": submission.payload_hash,
         "agent": submission.agent,
         "policy": submission.policy,
+        "priority": submission.priority,
         "trace": submission.trace,
     }

@@ -90,10 +90,15 @@ def _resolving(scope: Scoping) -> Any:
     )
 
 
-def _check(text: str, name: str, table: Any, *wrong: Any) -> Check:
+def _check(text: str, name: str, table: Any, *wrong: Any, everywhere: bool = False) -> Check:
+    """everywhere: all threads are looked at, always, since no index leads to what is looked for."""
+
     def build(scope: Scoping) -> Any:
         return select(table.c.tenant, table.c.thread_id).where(scope(table), *wrong).limit(EXAMPLES_MAX)
 
+    if everywhere:
+        statement = named(f"verify.{name}", build(_of_tenant))
+        return Check(text, statement, statement)
     return _registered(text, name, build)
 
 
@@ -116,6 +121,7 @@ CHECKS: dict[str, Check] = {
         threads,
         threads.c.status == "running",
         not_(exists().where(_living(turns), turns.c.token == threads.c.token, turns.c.state == "running")),
+        everywhere=True,
     ),
     "S.turn_without_claim": _check(
         "a running turn's thread is running under the turn's token",
@@ -244,6 +250,14 @@ CHECKS: dict[str, Check] = {
             exists().where(_living(messages), messages.c.message_id == threads.c.awaiting),
         ),
     ),
+    "D.class": _check(
+        "the due row of an idle thread with pending messages has the thread's class",
+        "class",
+        threads,
+        threads.c.status == "idle",
+        threads.c.last_seq > threads.c.done_seq,
+        exists().where(_joined(due), due.c.priority != threads.c.priority),
+    ),
 }
 
 _COUNTS = _registered(
@@ -292,7 +306,8 @@ def verify(
 ) -> Verified:
     """Checks every invariant for one tenant, or all.  Guard: the connection is in one read-only snapshot.
 
-    since_ms: only threads where a turn ended so lately, runs, or is due, which indexes find.  progress(done, of) is
+    since_ms: only threads where a turn ended so lately, runs, or is due, which indexes find; that a running thread has
+    its turn is checked of all threads, since no index finds one without.  progress(done, of) is
     called after each check.
     """
 

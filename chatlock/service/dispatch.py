@@ -45,9 +45,9 @@ class Dispatcher(Protocol):
 class Inline:
     """Runs due turns, and sends replies, in this process, at most turns_max at once."""
 
-    def __init__(self, host: Host, turns_max: int) -> None:
+    def __init__(self, host: Host, turns_max: int, tenant_turns_max: int | None) -> None:
         self._host, client = host, host.client
-        client._turns_max = turns_max
+        client._turns_max, client._sweep.tenant_turns_max = turns_max, tenant_turns_max
         self._turns = Poller(client._sweep, client._agents, client._capacity, client._start, 0)
 
     def open(self, nudge: Callable[[], None]) -> None:

@@ -49,7 +49,7 @@ class Service:
         self.executor = Executor(url, pool_size=settings.pool_size, pooler=settings.pooler)
         windows = Windows(self.executor, limits, owner_name(), heartbeat=True)
         self._hooks = Hooks()
-        self.sweep = Sweep(self.executor, limits, windows, self._hooks)
+        self.sweep = Sweep(self.executor, limits, windows, self._hooks, tenant_turns_max=settings.tenant_turns_max)
         self.sweeping = Loop("sweep", settings.sweep_ms, self._sweep_once)
         self.dispatching = Loop("dispatch", settings.sweep_ms, self._dispatch_once)
         self.metrics = metrics_of(self.executor, lambda: self._swept_at)
@@ -74,7 +74,7 @@ class Service:
             host = Host(load_chat(settings.chat or ""))
             if self.metrics is not None:
                 host.client.subscribe(self.metrics.counts)
-            return Inline(host, settings.turns_max)
+            return Inline(host, settings.turns_max, settings.tenant_turns_max)
         if settings.dispatch == "rq":
             from chatlock.rq_jobs import RqSender
 

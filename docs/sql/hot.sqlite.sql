@@ -23,11 +23,11 @@ SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, 
 INSERT INTO chatlock_messages(tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, policy, trace, received_at)
 VALUES(:tenant, :thread, :incarnation, :seq, :message_id, :payload, :payload_hash, :policy, :trace, :now)
 ON CONFLICT (tenant, message_id, thread_id, incarnation) DO NOTHING RETURNING seq;
-UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, status='running', token=token+1, fetched_seq=:seq, claim_id=:claim_id,
+UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, priority=:priority, status='running', token=token+1, fetched_seq=:seq, claim_id=:claim_id,
        owner=:owner, beat=0, lease_ms=:lease, claimed_at=:now, window_ends_at=:now+:window, expires_at=:now+min(:lease,:window)
  WHERE tenant=:tenant AND thread_id=:thread AND status='idle' AND token=:token;
 INSERT INTO chatlock_turns(tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, state, started_at)
 VALUES(:tenant, :thread, :incarnation, :token+1, :claim_id, :owner, :agent, :done_seq, 'running', :now);
-UPDATE chatlock_threads SET last_seq=:seq, agent=:agent WHERE tenant=:tenant AND thread_id=:thread;
+UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, priority=:priority WHERE tenant=:tenant AND thread_id=:thread;
 INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until) VALUES(:tenant, :thread, :due_at, :priority, 0)
 ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0;

@@ -93,6 +93,12 @@ AND (chatlock_turns.tenant, chatlock_turns.thread_id) > (:b_after_tenant, :b_aft
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_turns.tenant, chatlock_turns.thread_id
  LIMIT :b_limit OFFSET 0;
 
+-- report.running_of_tenant
+SELECT count(*) AS count_1
+FROM chatlock_turns
+WHERE chatlock_turns.state = 'running'
+AND chatlock_turns.tenant = :b_tenant;
+
 -- report.service
 SELECT (SELECT min(chatlock_due.due_at) AS min_1
 FROM chatlock_due) AS anon_1, (SELECT chatlock_meta.value

@@ -1,6 +1,6 @@
 -- thread.advance_last
 UPDATE chatlock_threads
-SET agent=:b_agent::VARCHAR, last_seq=:b_seq::BIGINT
+SET agent=:b_agent::VARCHAR, last_seq=:b_seq::BIGINT, priority=:b_priority::INTEGER
 WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
 AND chatlock_threads.thread_id = :b_thread::VARCHAR
 AND chatlock_threads.incarnation = :b_incarnation::BIGINT

@@ -1,6 +1,6 @@
 -- thread.advance_last
 UPDATE chatlock_threads
-SET agent=:b_agent, last_seq=:b_seq
+SET agent=:b_agent, last_seq=:b_seq, priority=:b_priority
 WHERE chatlock_threads.tenant = :b_tenant
 AND chatlock_threads.thread_id = :b_thread
 AND chatlock_threads.incarnation = :b_incarnation

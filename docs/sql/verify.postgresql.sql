@@ -45,6 +45,41 @@ AND chatlock_messages.incarnation = chatlock_threads.incarnation
 AND chatlock_messages.message_id = chatlock_threads.awaiting)))
  LIMIT 20;
 
+-- verify.class
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.status = 'idle'
+AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND (EXISTS (SELECT *
+FROM chatlock_due
+WHERE chatlock_due.tenant = chatlock_threads.tenant
+AND chatlock_due.thread_id = chatlock_threads.thread_id
+AND chatlock_due.priority != chatlock_threads.priority))
+ LIMIT 20;
+
+-- verify.class_recent
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id
+FROM chatlock_threads
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
+AND (chatlock_threads.tenant, chatlock_threads.thread_id) IN (SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.ended_at >= (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_since::BIGINT UNION SELECT recent_turn.tenant, recent_turn.thread_id
+FROM chatlock_turns AS recent_turn
+WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
+AND recent_turn.state = 'running' UNION SELECT recent_due.tenant, recent_due.thread_id
+FROM chatlock_due AS recent_due
+WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
+AND chatlock_threads.status = 'idle'
+AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND (EXISTS (SELECT *
+FROM chatlock_due
+WHERE chatlock_due.tenant = chatlock_threads.tenant
+AND chatlock_due.thread_id = chatlock_threads.thread_id
+AND chatlock_due.priority != chatlock_threads.priority))
+ LIMIT 20;
+
 -- verify.counts
 SELECT chatlock_messages.disposition, count(*) AS count_1
 FROM chatlock_messages
@@ -364,29 +399,6 @@ AND chatlock_messages.disposition = 'dead')))
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id
 FROM chatlock_threads
 WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
-AND chatlock_threads.status = 'running'
-AND NOT (EXISTS (SELECT *
-FROM chatlock_turns
-WHERE chatlock_turns.tenant = chatlock_threads.tenant
-AND chatlock_turns.thread_id = chatlock_threads.thread_id
-AND chatlock_turns.incarnation = chatlock_threads.incarnation
-AND chatlock_turns.token = chatlock_threads.token
-AND chatlock_turns.state = 'running'))
- LIMIT 20;
-
--- verify.running_without_turn_recent
-SELECT chatlock_threads.tenant, chatlock_threads.thread_id
-FROM chatlock_threads
-WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
-AND (chatlock_threads.tenant, chatlock_threads.thread_id) IN (SELECT recent_turn.tenant, recent_turn.thread_id
-FROM chatlock_turns AS recent_turn
-WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
-AND recent_turn.ended_at >= (extract(epoch FROM statement_timestamp())*1000)::bigint - :b_since::BIGINT UNION SELECT recent_turn.tenant, recent_turn.thread_id
-FROM chatlock_turns AS recent_turn
-WHERE (CAST(:b_tenant AS TEXT) IS NULL OR recent_turn.tenant = CAST(:b_tenant AS TEXT))
-AND recent_turn.state = 'running' UNION SELECT recent_due.tenant, recent_due.thread_id
-FROM chatlock_due AS recent_due
-WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status = 'running'
 AND NOT (EXISTS (SELECT *
 FROM chatlock_turns

@@ -375,3 +375,15 @@ def test_a_client_sees_what_the_operator_did(fresh: Scene) -> None:
     with Chatlock(fresh.database.url, tenant="acme", poller=False) as chat:
         outcome: Any = chat.status("t1", "m1")
     assert type(outcome).__name__ == "Parked"
+
+
+def test_promote_puts_a_thread_among_the_first(fresh: Scene) -> None:
+    key = fresh.send("t", "m1")
+    for name in ("chatlock_threads", "chatlock_due"):
+        fresh.execute(f"UPDATE {name} SET priority = 20")
+    result = fresh.run("inbox", "promote", "t")
+    assert (result.exit_code, result.stdout) == (0, "t is among the first\n")
+    assert [row["priority"] for row in table(fresh.database, "chatlock_due")] == [0]
+    fresh.answer(fresh.claim(key, "worker"), upto=1)
+    refused = fresh.run("inbox", "promote", "t")
+    assert (refused.exit_code, refused.output) == (1, "Error: t: refused (nothing pending)\n")

@@ -44,8 +44,8 @@ LINES = {
     "due": "due: due now (1 message waits); frees itself by the next sweep in 2 s; now: chatlock top --all-tenants",
 }
 CAP = (
-    "answered: cap (1 message waits, due for 28 min; 5 turns of agent default run, and no slot took this one);"
-    " frees itself when one of them ends; now: chatlock top --all-tenants"
+    "answered: cap (1 message waits, due for 28 min; 5 turns of agent default run, 0 of its tenant,"
+    " and no slot took this one); frees itself when one of them ends; now: chatlock top --all-tenants"
 )
 
 

@@ -18,6 +18,7 @@ from tests.support.databases import KINDS, Database
 
 THREADS = 3000
 MESSAGES_OF_ONE = 3000
+DUE_OF_ONE, TENANTS = 30_000, 200
 
 # (statement, its values, the index of PostgreSQL or SQLite's automatic one)
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -25,6 +26,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "arrivals.received_of_all": ({"b_since": 5_000}, "chatlock_messages_pkey"),
     "due.list": ({"b_agents": ["default"], "b_limit": 100, "b_backoff_max": 60_000}, "chatlock_due_order"),
     "due.list_of_anyone": ({"b_limit": 100, "b_backoff_max": 60_000}, "chatlock_due_order"),
+    "due.of_each_queue": ({"b_agents": ["default"], "b_limit": 400, "b_backoff_max": 60_000}, "chatlock_due_by_tenant"),
+    "due.of_each_queue_of_anyone": ({"b_limit": 400, "b_backoff_max": 60_000}, "chatlock_due_by_tenant"),
+    "due.busy": ({"b_tenants": '["hot", "t1"]', "b_limit": 8}, "chatlock_due_by_tenant"),
     "messages.look": (
         {"b_waited": [("t", "busy", 1, 100), ("t", "c7", 1, 1)], "b_backoff_max": 60_000},
         "chatlock_messages_pkey",
@@ -57,6 +61,11 @@ FILLS = [
     ("threads(tenant, thread_id, last_seq)", "'t', 'c' || n, 1", THREADS),
     ("threads(tenant, thread_id, last_seq)", "'t', 'busy', 0", 1),
     ("due(tenant, thread_id, due_at)", "'t', 'c' || n, 4000000000000 + n", THREADS),
+    ("threads(tenant, thread_id, last_seq)", "'hot', 'c' || n, 1", DUE_OF_ONE),
+    ("threads(tenant, thread_id, last_seq)", "'t' || n, 'c1', 1", TENANTS),
+    ("due(tenant, thread_id, due_at, priority)", "'hot', 'c' || n, n, 10 * (n % 3)", DUE_OF_ONE),
+    ("due(tenant, thread_id, due_at)", "'t' || n, 'c1', n", TENANTS),
+    ("windows(agent, day, longest_ms, runs)", "'a' || n, 1, 1, 1", THREADS),
     (
         "messages(tenant, thread_id, incarnation, seq, message_id, payload_hash, received_at)",
         "'t', 'c' || n, 1, 1, 'm' || n, 'hash', 1",
@@ -118,6 +127,12 @@ def test_statement_uses_an_index_on_big_tables(big: Database, explain: Callable[
     assert not scans(lines), lines
     if big.kind == "postgresql":
         assert any(CASES[name][1] in line for line in lines), lines
+
+
+@pytest.mark.parametrize("name", ["due.of_each_queue", "due.of_each_queue_of_anyone", "due.list", "due.list_of_anyone"])
+def test_no_queue_is_sorted(explain: Callable[[str], list[str]], name: str) -> None:
+    lines = explain(name)
+    assert not [line for line in lines if re.search(r"\bSort\b|TEMP B-TREE", line)], lines
 
 
 @pytest.mark.parametrize("index", ["chatlock_due_order"])

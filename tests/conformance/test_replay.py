@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 from chatlock import Busy, Chatlock, Limits
 from chatlock.backtest import at_share
 from chatlock.inputs import reply_json
-from chatlock.intake import Intake
+from chatlock.ops.fetch import fetch
 from chatlock.ops.finish import Finish
 from chatlock.ops.inspect import in_turn
+from chatlock.ops.unanswered import release
 from chatlock.protocol import POLICIES, PolicyName
 from chatlock.replay import Arrival, Replayed, replay
 from chatlock.store import finish_once, submit_once
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chatlock.inputs import Key
+    from chatlock.ops.base import Claim, Message
     from chatlock.ops.claim import Granted
     from tests.support.databases import Database
 
@@ -51,10 +53,11 @@ class Life:
         self.clock.attach(self.chat)
         self.start_ms = self.clock.now_ms
         self.running: dict[Key, tuple[int, Granted]] = {}
+        self.hands: dict[Key, list[Message]] = {}
         self.attached: dict[Key, list[int]] = {}
         self.waits: list[int] = []
         self.replied: dict[tuple[str, int], int] = {}
-        self.turns = self.refused = 0
+        self.turns = self.fetches = self.refused = 0
 
     def play(self, arrivals: list[Arrival]) -> Replayed:
         for number, arrival in enumerate(arrivals):
@@ -68,10 +71,7 @@ class Life:
 
     def submit(self, thread: str, message_id: str) -> None:
         flows = self.chat._flows
-        policy: Any = self.policy
-        what = flows.submission(
-            thread, message_id, message_id, None, "default", Intake(policy), False, None, False, None
-        )
+        what = self.chat._checked(thread, message_id, {"message_id": message_id, "policy": self.policy})
         if POLICIES[self.policy].store == "never":
             if self.chat._executor.read("in_turn", lambda c: in_turn(c, what.key))[1] is not None:
                 self.attached.setdefault(what.key, []).append(self.clock.now_ms)
@@ -84,10 +84,24 @@ class Life:
         self.refused += isinstance(stored.outcome, Busy)
         if stored.granted is not None:
             self.begin(stored.granted)
+        elif what.key in self.running:
+            self.tell(what.key, self.running[what.key][1].claim)
+
+    def tell(self, key: Key, claim: Claim) -> None:
+        """What a good handler does at once when it is told of a message, or asked to stop."""
+        executor, hand = self.chat._executor, self.hands[key]
+        if POLICIES[self.policy].turn == "tell":
+            got = executor.transaction("fetch", lambda c: fetch(c, claim, hand[-1].seq, LIMITS))
+            self.fetches += bool(got)
+            hand += got
+        elif rows.thread_row(self.database, key.thread)["cancel_token"] == claim.token:
+            assert executor.transaction("release", lambda c: release(c, key, claim.claim_id))
+            del self.running[key]
 
     def begin(self, granted: Granted) -> None:
         self.turns += 1
         self.running[granted.claim.key] = (self.clock.now_ms + RUN_MS, granted)
+        self.hands[granted.claim.key] = [*granted.messages]
 
     def next(self) -> int | None:
         """The end of a turn, or the moment from which a thread may start."""
@@ -106,7 +120,7 @@ class Life:
                     self.begin(claimed)
 
     def finish(self, key: Key, granted: Granted) -> None:
-        hand = granted.messages
+        hand = self.hands[key]
         what = Finish(granted.claim, hand[-1].seq, len(hand), reply_json("reply"))
         assert finish_once(self.chat._executor, what, None) is not None
         del self.running[key]
@@ -128,7 +142,7 @@ class Life:
             self.policy,
             messages=count,
             turns=self.turns,
-            model_calls=self.turns,
+            model_calls=self.turns + self.fetches,
             answered=dispositions.count("answered"),
             superseded=dispositions.count("superseded"),
             refused=self.refused,
@@ -146,11 +160,11 @@ def life(request: pytest.FixtureRequest, sqlite_database: Database) -> Iterator[
 
 
 def test_the_core_does_what_the_replay_says(life: Life) -> None:
-    arrivals = bursts(30)
+    arrivals = bursts(40)
     assert life.play(arrivals) == replay(arrivals, life.policy, run_ms=RUN_MS, limits=LIMITS)
 
 
 def test_control_each_policy_does_something_else() -> None:
     """So that one taken for another is seen."""
-    played = [vars(replay(bursts(30), name, run_ms=RUN_MS, limits=LIMITS)) for name in POLICY_NAMES]
+    played = [vars(replay(bursts(40), name, run_ms=RUN_MS, limits=LIMITS)) for name in POLICY_NAMES]
     assert len({tuple(found.values())[1:] for found in played}) == len(POLICY_NAMES)

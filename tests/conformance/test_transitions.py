@@ -21,7 +21,17 @@ from chatlock.ops.finish import Finish, Question, finish
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.hot import hot_finish
 from chatlock.ops.submit import RECREATE, Submission, submit
-from chatlock.protocol import TRANSITIONS, Backlog, Event, Interrupt, Limits, Status, Transition, conformance_cases
+from chatlock.protocol import (
+    PRIORITIES,
+    TRANSITIONS,
+    Backlog,
+    Event,
+    Interrupt,
+    Limits,
+    Status,
+    Transition,
+    conformance_cases,
+)
 from tests.conformance import rows
 from tests.support.databases import Database
 
@@ -35,7 +45,7 @@ ILLEGAL = [(source, event) for source, event, targets in conformance_cases() if 
 
 def submission(message_id: str, **options: Any) -> Submission:
     text, text_hash = payload_json(message_id)
-    return Submission(KEY, message_id, text, text_hash, "default", **options)
+    return Submission(KEY, message_id, text, text_hash, "default", priority=PRIORITIES["background"], **options)
 
 
 def request() -> Request:
@@ -147,6 +157,8 @@ class Subject:
                 rows.pass_grace(self.database)
                 seen = unanswered.Observed(KEY, token, 0, stale=False, overdue=True)
                 return self.do(lambda c: stop.force(c, seen))
+            case Event.PROMOTE:
+                return self.do(lambda c: operate.promote(c, KEY, 60_000))
             case Event.PARK:
                 return self.do(lambda c: operate.park(c, KEY, token, ACT))
             case Event.RESUME:

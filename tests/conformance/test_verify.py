@@ -49,6 +49,7 @@ CORRUPTIONS: dict[str, list[str]] = {
         f"UPDATE chatlock_threads SET holes = 1 WHERE {PENDING}",
     ],
     "H.holes": [f"UPDATE chatlock_threads SET holes = 1 WHERE {PENDING}"],
+    "D.class": [f"UPDATE chatlock_due SET priority = 20 WHERE {PENDING}"],
     "D.due": [f"UPDATE chatlock_due SET due_at = {FAR} WHERE {PENDING}"],
     "A.held": [f"UPDATE chatlock_threads SET awaiting_rule = 'hold' WHERE {RUNNING}"],
     "A.asked": ["UPDATE chatlock_turns SET question = NULL WHERE thread_id = 'asking'"],
@@ -142,6 +143,11 @@ def test_corruption_is_found_by_its_check_alone(corrupted: Any, database: Databa
 def test_other_corruption_is_found_by_its_check(corrupted: Any, database: Database, name: str, statement: str) -> None:
     rows.execute(database, statement)
     assert name in found(corrupted)
+
+
+def test_running_thread_without_any_turn_is_found_among_recent_ones_too(corrupted: Any, database: Database) -> None:
+    rows.execute(database, f"DELETE FROM chatlock_turns WHERE {RUNNING}")
+    assert found(corrupted, recent=True) == {"S.one_running_turn"}
 
 
 def test_breach_names_its_thread_and_says_what_is_wrong(corrupted: Any, database: Database) -> None:

@@ -24,7 +24,7 @@ from tests.sim.truth import Truth
 from tests.sim.world import Rates, Swallowed, World
 
 FAULTS = ("kill", "pause", "interrupt", "outage", "clock", "ack_lost", "error_before_commit")
-ACTS = ("cancel", "park", "resume", "free", "delete", "redrive", "status")
+ACTS = ("cancel", "promote", "park", "resume", "free", "delete", "redrive", "status")
 WAYS = ("twice", "block", "caller", "rollback", "reject", "recreate", "inner", "drop", "exit", "hang")
 GENTLE_FAULTS = ("interrupt", "ack_lost", "error_before_commit")
 SILENT = ("drop", "hang", "exit", "no_heartbeat")

@@ -176,7 +176,13 @@ class Cast:
             if self.likes(feature):
                 policy = {"roll_back": "rollback", "interrupt": Interrupt(grace_ms=self._grace())}.get(feature, feature)
         told = site.chat.submit(
-            thread, payload, message_id=message_id, wait_ms=wait_ms, policy=policy, recreate=self.likes("recreate")
+            thread,
+            payload,
+            message_id=message_id,
+            wait_ms=wait_ms,
+            policy=policy,
+            priority=self.random.choice(["user", "resume", "background"]),
+            recreate=self.likes("recreate"),
         )
         self.history.told(key, call, told)
         return told
@@ -393,6 +399,8 @@ class Cast:
                 self.history.told(key, call, site.chat.cancel(thread, message_id))
             case "status":
                 self.history.told(key, call, site.chat.status(thread, message_id))
+            case "promote":
+                site.chat.promote(thread)
             case "redrive":
                 site.chat.redrive(thread, message_id)
             case "park":

@@ -25,7 +25,7 @@ RARE = {
     *(f"message {name}" for name in ("answered", "cancelled", "superseded", "dead", "deleted")),
     *(f"committed {name}" for name in ("submit_hot", "submit", "claim", "claim_due", "fetch", "finish_hot", "finish")),
     *(f"committed {name}" for name in ("fail", "release", "reclaim", "free", "cancel", "park", "resume", "delete")),
-    *(f"committed {name}" for name in ("stop", "force")),
+    *(f"committed {name}" for name in ("stop", "force", "promote")),
     *(f"committed {name}" for name in ("session", "mark", "report_late", "user", "windows.observe")),
 }
 
