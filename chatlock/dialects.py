@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import BigInteger, Engine, Executable, create_engine, event
@@ -205,6 +206,24 @@ def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
             "bad_url", "an in-memory SQLite database has one connection only; give a file: sqlite:///chat.db"
         )
     return url.set(drivername="sqlite")
+
+
+def existing(url: URL) -> URL:
+    """`url`, unless it is that of an SQLite file that is missing, which only `db upgrade` and setup() make."""
+    on_file = url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:")
+    if on_file and not Path(url.database or "").exists():
+        raise StoreUnavailable("there is no such SQLite file; `chatlock db upgrade` makes it")
+    return url
+
+
+def surely_apart(one: URL, other: URL) -> bool:
+    """Whether two URLs cannot be of one database; servers with two names may be one."""
+    if one.get_backend_name() != other.get_backend_name():
+        return True
+    if one.get_backend_name() == "sqlite":
+        return Path(one.database or "").resolve() != Path(other.database or "").resolve()
+    named = [url.database or url.username for url in (one, other)]
+    return (one.host, one.port) == (other.host, other.port) and named[0] != named[1]
 
 
 def make_engine(

@@ -42,10 +42,18 @@ class TurnNotGranted(ChatlockError):
 
 
 class TurnNotFinished(ChatlockError):
-    """A turn's block ended without finish; the turn was charged as a failure."""
+    """A turn's block ended without finish, or before the caller's transaction with the finish was committed.
 
-    def __init__(self) -> None:
-        super().__init__("the turn's block ended without turn.finish(reply); the turn was charged as a failure")
+    The turn was charged as a failure.
+    """
+
+    def __init__(self, *, uncommitted: bool = False) -> None:
+        super().__init__(
+            "the turn's block ended before the transaction with turn.finish(reply, conn=..) was committed: commit it"
+            " inside the block; the turn was charged as a failure"
+            if uncommitted
+            else "the turn's block ended without turn.finish(reply); the turn was charged as a failure"
+        )
 
 
 class InvalidInput(ChatlockError):

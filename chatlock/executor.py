@@ -53,8 +53,8 @@ class Executor:
     """One database, a pool of its own, bound to its process: a forked child starts with a fresh one."""
 
     def __init__(self, source: str | URL | Engine | AsyncEngine, *, pool_size: int, pooler: str | None) -> None:
-        self._url, self._pool_size, self._pooler = checked_url(source), pool_size, pooler
-        self._sqlite = self._url.get_backend_name() == "sqlite"
+        self.url, self._pool_size, self._pooler = checked_url(source), pool_size, pooler
+        self._sqlite = self.url.get_backend_name() == "sqlite"
         self.points: Callable[[str], None] | None = None
         self.closed = False
         self._reset()
@@ -109,7 +109,7 @@ class Executor:
             raise Closed
 
     def _make(self, pool_size: int) -> Engine:
-        return make_engine(self._url, pool_size=pool_size, pooler=self._pooler)
+        return make_engine(self.url, pool_size=pool_size, pooler=self._pooler)
 
     def _check(self, engine: Engine) -> None:
         with self._connected(engine) as conn:

@@ -290,6 +290,7 @@ class Flows:
         """
         if core.ended is not None:
             return
+        uncommitted = core.finished is not None
         try:
             if core.finished is not None and await core.confirm(self.store):
                 return
@@ -308,7 +309,7 @@ class Flows:
                 self.live.expect(core.claim.key, core.claim.claim_id)
             core.end("left")
         if error is None:
-            raise TurnNotFinished
+            raise TurnNotFinished(uncommitted=uncommitted)
 
     def _hands_back(self, error: BaseException | None) -> bool:
         """Whether the turn's caller was stopped.  A handler may also fail by another task's cancellation."""

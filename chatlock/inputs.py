@@ -103,7 +103,7 @@ def _check_leaf(value: object, what: str) -> None:
         if abs(value) > INTEGER_MAX:
             raise InvalidInput("bad_number", f"{what} has an integer beyond 2**53")
     elif value is not None:
-        raise InvalidInput("not_json", f"{what} has a {type(value).__name__}, which JSON cannot carry")
+        raise InvalidInput("not_json", f"{what} holds a value of type {type(value).__name__}, which JSON cannot carry")
 
 
 def _check_tree(value: object, what: str, bytes_max: int) -> None:
@@ -120,7 +120,7 @@ def _check_tree(value: object, what: str, bytes_max: int) -> None:
         if isinstance(node, dict):
             for name, item in node.items():
                 if not isinstance(name, str):
-                    raise InvalidInput("not_json", f"{what} has a key that is a {type(name).__name__}, not a str")
+                    raise InvalidInput("not_json", f"{what} has a key of type {type(name).__name__}, not str")
                 check_text(name, what)
                 todo.append((item, depth + 1))
         elif isinstance(node, list | tuple):

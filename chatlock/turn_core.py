@@ -162,8 +162,10 @@ class TurnCore:
     def check(self, store: Store) -> None:
         """Raises ClaimLost once the turn is lost or ended, or the lease has passed on the monotonic clock.  No I/O."""
         self._used_by(store.io.caller())
-        if self.lost or self.ended is not None or time.monotonic() >= self._valid_until:
-            raise ClaimLost
+        if self.ended is not None:
+            raise ClaimLost(f"this turn has ended ({self.ended}): it holds the claim no more")
+        if self.lost or time.monotonic() >= self._valid_until:
+            raise ClaimLost("this turn's claim is lost, or its lease has passed: stop, others may have the thread")
 
     def _check_open(self, store: Store) -> None:
         self._used_by(store.io.caller())

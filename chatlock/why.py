@@ -117,8 +117,10 @@ def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
         return Why(Cause.DELAYED, text, ("threads", "show"), "by its next turn", start - now + limits.sweep_ms)
     overdue_ms = now - max(thread.due_at if thread.due_at is not None else now, start)
     if overdue_ms <= OVERDUE_MS:
-        return _elsewhere(Cause.DUE, _messages(thread), "top", "by the next sweep", 2 * limits.sweep_ms)
-    waits = f"{_messages(thread)}, due for {span(overdue_ms)}"
+        return _elsewhere(
+            Cause.DUE, f"{_messages(thread)}{_tried(thread, limits)}", "top", "by the next sweep", 2 * limits.sweep_ms
+        )
+    waits = f"{_messages(thread)}, due for {span(overdue_ms)}{_tried(thread, limits)}"
     if _unseen(thread, around):
         return _no_poller(thread, around, waits)
     if around.running_of_agent:
@@ -127,9 +129,11 @@ def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
         )
         text = f"{waits}; {running}, and no slot took this one"
         return _elsewhere(Cause.CAP, text, "top", "when one of them ends")
-    handed = " it was handed to a worker, and none claimed it;" if thread.dispatched_until else ""
-    text = f"{waits};{handed} a poller sweeps, but nothing takes turns of agent {thread.agent}"
-    return _elsewhere(Cause.NO_WORKER, text, "worker")
+    if thread.dispatched_until:
+        text = f"{waits}; it was handed to a worker, and none claimed it: nothing runs turns of agent {thread.agent}"
+        return _elsewhere(Cause.NO_WORKER, text, "worker")
+    text = f"{waits}; a poller sweeps, but no process has a handler of agent {thread.agent}: start the application"
+    return _elsewhere(Cause.NO_WORKER, text, "doctor")
 
 
 def _elsewhere(cause: Cause, text: str, command: str, frees_by: str | None = None, in_ms: int | None = None) -> Why:
@@ -140,7 +144,8 @@ def _elsewhere(cause: Cause, text: str, command: str, frees_by: str | None = Non
 
 def _no_poller(thread: ThreadReport, around: Surroundings, what: str) -> Why:
     since = f"for {span(thread.now - around.service.swept_at)}" if around.service.swept_at else "yet"
-    return _elsewhere(Cause.NO_POLLER, f"{what}; no poller has swept {since}", "poller")
+    text = f"{what}; no poller has swept {since}: start the application, or a poller beside it"
+    return _elsewhere(Cause.NO_POLLER, text, "poller")
 
 
 def _delay(thread: ThreadReport, around: Surroundings, limits: Limits) -> str:
@@ -159,6 +164,12 @@ def _unseen(thread: ThreadReport, around: Surroundings) -> bool:
 
 def _messages(thread: ThreadReport) -> str:
     return "1 message waits" if thread.pending == 1 else f"{thread.pending} messages wait"
+
+
+def _tried(thread: ThreadReport, limits: Limits) -> str:
+    """What went wrong before, where something did."""
+    failed = f"; {thread.attempts} of {limits.attempts_max} attempts have failed" if thread.attempts else ""
+    return f"{failed}; {thread.stalls} of {limits.stalls_max} stalls are used" if thread.stalls else failed
 
 
 def _ago(ms: int) -> str:

@@ -6,7 +6,6 @@ import functools
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -14,7 +13,7 @@ import click
 from chatlock.cli.output import echo, print_table, visible
 from chatlock.client import Chatlock
 from chatlock.console import Console, Scope
-from chatlock.dialects import checked_url
+from chatlock.dialects import checked_url, existing
 from chatlock.errors import ChatlockError, InvalidInput, StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.inputs import Key, checked_id, checked_key
@@ -56,11 +55,7 @@ class Context:
     def checked_url(self, *, create: bool = False) -> URL:
         """The database's URL; a missing SQLite file is refused unless it may be made."""
         url = checked_url(self.url)
-        name = url.database or ""
-        on_file = url.get_backend_name() == "sqlite" and not name.startswith("file:")
-        if on_file and not create and not Path(name).exists():
-            raise StoreUnavailable("there is no such SQLite file; `chatlock db upgrade` makes it")
-        return url
+        return url if create else existing(url)
 
     @contextmanager
     def executor(self, *, create: bool = False) -> Iterator[Executor]:
@@ -130,7 +125,7 @@ def with_database(command: Callable[..., None], *, unless: str | None = None) ->
         "--url",
         envvar="CHATLOCK_URL",
         required=unless is None,
-        callback=_without_password,
+        callback=without_password,
         help="The database as a SQLAlchemy URL; else CHATLOCK_URL, which no list of processes shows.",
     )
     @click.option(
@@ -155,7 +150,7 @@ def _given(argument: str | None, kwargs: dict[str, Any]) -> bool:
     return argument is not None and kwargs[argument] is not None
 
 
-def _without_password(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def without_password(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     by_argument = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
     if value is not None and by_argument and checked_url(value).password is not None:
         raise click.UsageError("everyone on this machine sees an argument: give a URL with a password in CHATLOCK_URL")

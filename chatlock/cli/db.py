@@ -8,7 +8,7 @@ import click
 
 from chatlock import migrations
 from chatlock.cli.context import Context, with_database
-from chatlock.cli.output import duration
+from chatlock.cli.output import duration, show_progress
 from chatlock.epoch import bump_epoch
 from chatlock.protocol import Limits
 
@@ -148,4 +148,4 @@ def purge(context: Context, older: int, yes: bool) -> None:
 
 
 def _show_progress(done: int, of: int) -> None:
-    click.echo(f"{done} of {of} threads", err=True)
+    show_progress(f"{done} of {of} threads")

@@ -8,7 +8,7 @@ import click
 
 from chatlock.cli.context import Context, Refused, with_database, with_scope
 from chatlock.cli.facts import TRIED_HEADER, WINDOW_HEADER, Line, tried_line, window_line
-from chatlock.cli.output import duration, echo, visible
+from chatlock.cli.output import duration, echo, show_progress, visible
 from chatlock.doctor import Level, examine
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def verify(context: Context, since: int | None) -> None:
     """Prove every invariant on the live database, in one read-only snapshot.
 
     Every accepted message has one disposition or is pending, turns tile, tokens rise, no due thread
-    is forgotten. Exit code 1 names each breach. It takes no locks; progress goes to stderr.
+    is forgotten. Exit code 1 names each breach. It takes no locks; a terminal is shown its progress.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def _show_verified(context: Context, verified: Verified) -> None:
 
 
 def _show_progress(done: int, of: int) -> None:
-    echo(f"{done} of {of} checks", err=True)
+    show_progress(f"{done} of {of} checks")
 
 
 @click.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from chatlock.cli.context import Context, with_database
-from chatlock.cli.output import echo, visible
+from chatlock.cli.output import show_progress, visible
 from chatlock.transfer import Moved, export_store, import_store, undo_export
 
 
@@ -66,4 +66,4 @@ def _counted(moved: Moved) -> str:
 
 
 def _show_progress(table: str, rows: int) -> None:
-    echo(f"{table}: {rows} rows", err=True)
+    show_progress(f"{table}: {rows} rows")

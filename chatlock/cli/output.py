@@ -61,6 +61,16 @@ def duration(text: str) -> int:
     return int(match[1]) * UNITS_MS[match[2]]
 
 
+def show_progress(text: str) -> None:
+    """How far a long command is, for whoever watches it at a terminal."""
+    if _watched():
+        echo(text, err=True)
+
+
+def _watched() -> bool:
+    return sys.stderr.isatty()
+
+
 def echo(text: str, *, err: bool = False) -> None:
     """Prints a line, with escapes for what the stream's encoding cannot carry."""
     stream = sys.stderr if err else sys.stdout

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from chatlock.cli.context import without_password
 from chatlock.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class SettingsCommand(click.Command):
 
 
 @click.command(cls=SettingsCommand)
-def poller() -> None:
+@click.option("--url", callback=without_password, help="The database as a SQLAlchemy URL; else CHATLOCK_URL.")
+def poller(url: str | None) -> None:
     """Free stale turns and hand out due ones, until SIGTERM.
 
     Run as many as you like, on any machines. SIGTERM lets running turns end for CHATLOCK_DRAIN_MS
@@ -52,7 +54,7 @@ def poller() -> None:
       CHATLOCK_URL=postgresql://app@db/app CHATLOCK_CHAT=app:chat chatlock poller
       CHATLOCK_DISPATCH=rq CHATLOCK_REDIS_URL=redis://cache/0 chatlock poller
     """
-    settings = _begin()
+    settings = _begin(url)
 
     def serve() -> None:
         from chatlock.service import Service
@@ -83,9 +85,9 @@ def worker() -> None:
     _with_extras(serve)
 
 
-def _begin() -> Settings:
+def _begin(url: str | None = None) -> Settings:
     """Checked settings; logs go to stderr; modules of the working directory can be imported."""
-    from pydantic import ValidationError
+    from pydantic import SecretStr, ValidationError
 
     from chatlock.settings import Settings
 
@@ -95,7 +97,7 @@ def _begin() -> Settings:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return Settings()
+        return Settings() if url is None else Settings(url=SecretStr(url))
     except ValidationError as error:
         raise Misconfigured("; ".join(map(_fault, error.errors(include_input=False)))) from None
 

@@ -251,10 +251,11 @@ def cancel(context: Context, thread: str, message_id: str | None, turn: int | No
         outcome = chat.cancel(thread, message_id)
     name, word = visible(message_id), type(outcome).__name__
     done = isinstance(outcome, Cancelled)
-    text = f"cancelled {name}" if done else f"{name} is not cancelled: its outcome is {word}"
-    context.show(text, message_id=message_id, seq=outcome.seq, outcome=word, done=done)
+    if done or context.as_json:
+        context.show(f"cancelled {name}", message_id=message_id, seq=outcome.seq, outcome=word, done=done)
     if not done:
-        raise Refused(f"{name}: {getattr(outcome, 'reason', word)}")
+        why = getattr(outcome, "reason", None) or f"its outcome is {word}"
+        raise Refused(f"{name} is not cancelled: {why.replace('_', ' ')}")
 
 
 def _stop(context: Context, thread: str, turn: int, queued: Backlog) -> None:

@@ -30,6 +30,9 @@ class Receipt:
     reason: str
     state: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", str(self.state))  # plain text, whether a row or the machine gave it
+
 
 WRITE = named(
     "audit.insert",

@@ -8,6 +8,7 @@ import threading
 import time
 
 from chatlock import migrations
+from chatlock.dialects import checked_url, existing, surely_apart
 from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.executor import Executor
 from chatlock.hooks import Hooks
@@ -46,7 +47,7 @@ class Service:
         self._settings = settings
         url = settings.url.get_secret_value()
         limits = Limits(beat_ms=settings.beat_ms, lease_ms=settings.lease_ms, sweep_ms=settings.sweep_ms)
-        self.executor = Executor(url, pool_size=settings.pool_size, pooler=settings.pooler)
+        self.executor = Executor(existing(checked_url(url)), pool_size=settings.pool_size, pooler=settings.pooler)
         windows = Windows(self.executor, limits, owner_name(), heartbeat=True)
         self._hooks = Hooks()
         self.sweep = Sweep(self.executor, limits, windows, self._hooks, tenant_turns_max=settings.tenant_turns_max)
@@ -72,6 +73,9 @@ class Service:
         sender: Sender
         if settings.dispatch == "inline":
             host = Host(load_chat(settings.chat or ""))
+            if surely_apart(host.client._executor.url, self.executor.url):
+                text = f"CHATLOCK_URL and {settings.chat} are of different databases: its turns would never be found"
+                raise InvalidInput("other_database", text)
             if self.metrics is not None:
                 host.client.subscribe(self.metrics.counts)
             return Inline(host, settings.turns_max, settings.tenant_turns_max)

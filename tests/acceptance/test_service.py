@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
+from click.testing import CliRunner
 
 from chatlock import AsyncChatlock, Chatlock, InvalidInput, Limits, StoreUnavailable
+from chatlock.cli import main
 from chatlock.hosting import load_chat
 from chatlock.ops.due import Dispatched
 from chatlock.protocol import Queued
@@ -197,6 +199,29 @@ def hosted(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chat
     monkeypatch.setattr(application, "hosted", chat, raising=False)
     yield chat
     chat.close()
+
+
+def test_service_refuses_a_chat_object_of_another_database(
+    hosted: Chatlock, database: Database, tmp_path: Path
+) -> None:
+    """It would wait for ever for turns that it never finds."""
+    other = tmp_path / "other.db"
+    other.touch()
+    with (
+        pytest.raises(InvalidInput, match="different databases") as refused,
+        serving(database, url=f"sqlite:///{other}"),
+    ):
+        pass
+    assert str(tmp_path) not in str(refused.value)
+    assert hosted._executor._engine is None
+
+
+def test_poller_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATLOCK_CHAT", "tests.acceptance.served:hosted")
+    monkeypatch.delenv("CHATLOCK_URL", raising=False)
+    result = CliRunner().invoke(main, ["poller", "--url", f"sqlite:///{tmp_path}/typo.db"])
+    assert (result.exit_code, "there is no such SQLite file" in result.output) == (5, True), result.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def echo(turn: Any) -> Any:
@@ -611,10 +636,10 @@ def test_metrics_tell_of_the_whole_database_and_name_no_thread(
 
 
 def test_service_without_prometheus_serves_without_metrics(
-    hosted: Chatlock, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+    hosted: Chatlock, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with serving(sqlite_database) as service:
+    with serving(database) as service:
         assert service._metrics_page()[:2] == (
             501,
             b"metrics need prometheus-client: pip install 'chatlock[metrics]'\n",

@@ -202,7 +202,7 @@ def test_cancel_resolves_a_pending_message_and_no_other(fresh: Scene) -> None:
     fresh.send("t1", "m2")
     assert fresh.run("cancel", "t1", "m2").stdout == "cancelled m2\n"
     in_turn = fresh.run("cancel", "t1", "m1")
-    assert (in_turn.exit_code, in_turn.stderr) == (1, "Error: m1: in_turn\n")
+    assert (in_turn.exit_code, in_turn.output) == (1, "Error: m1 is not cancelled: in turn\n")
     assert fresh.json("cancel", "t1", "m9", code=1) == [
         {"schema_version": 1, "message_id": "m9", "seq": None, "outcome": "NotFound", "done": False}
     ]

@@ -156,6 +156,12 @@ def test_no_database(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_package_runs_as_the_command(child: Callable[[Child], Child]) -> None:
+    asked = child(Child.python("-m", "chatlock", "--version"))
+    assert asked.wait(SECONDS) == 0, asked.text
+    assert asked.text.startswith("chatlock, version")
+
+
 @pytest.mark.parametrize("arguments", [["threads", "ls"], ["threads", "park", "t", "--reason", "x"], ["verify"]])
 def test_old_and_missing_tables(empty_database: Database, arguments: list[str]) -> None:
     code, printed = run(empty_database.url, *arguments)

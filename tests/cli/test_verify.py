@@ -77,7 +77,9 @@ def test_it_is_bounded_by_tenant_and_since(fresh: Scene) -> None:
     assert fresh.json("verify", code=1)[0]["ok"] is False
 
 
-def test_progress_goes_to_stderr(fresh: Scene) -> None:
+def test_progress_is_for_whoever_watches(fresh: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fresh.run("verify", "--json").stderr == ""
+    monkeypatch.setattr("chatlock.cli.output._watched", lambda: True)
     result = fresh.run("verify", "--json")
     assert result.stderr.splitlines() == [f"{done} of {len(CHECKS)} checks" for done in range(1, len(CHECKS) + 1)]
     assert result.stdout.count("\n") == 1

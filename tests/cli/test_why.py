@@ -23,8 +23,8 @@ LINES = {
     " now: chatlock threads resume --reason WHY --tenant acme parked",
     "awaiting": "awaiting: awaiting (question question-1 is open; 1 message waits);"
     " frees itself when the question is answered; now: chatlock threads show --tenant acme awaiting",
-    "untaken": "untaken: no worker (1 message waits, due for 28 min; a poller sweeps, but nothing takes turns of"
-    " agent night); does not free itself; now: chatlock worker",
+    "untaken": "untaken: no worker (1 message waits, due for 28 min; a poller sweeps, but no process has a"
+    " handler of agent night: start the application); does not free itself; now: chatlock doctor",
     "hung": "hung: holder hung (turn 1 of worker-1, claimed 6 min ago; it has run for over half of its window of"
     " 10 min); frees itself when its window ends in 3 min;"
     " now: chatlock threads free --turn 1 --force --reason WHY --tenant acme hung",
@@ -64,13 +64,13 @@ def test_line_without_a_poller(fresh: Scene) -> None:
     fresh.send("waits", "m1", "m2")
     fresh.clock.advance(60_000)
     assert fresh.run("why", "waits").stdout == (
-        "waits: no poller (2 messages wait, due for 60 s; no poller has swept yet); does not free itself;"
-        " now: chatlock poller\n"
+        "waits: no poller (2 messages wait, due for 60 s; no poller has swept yet: start the application, or a poller"
+        " beside it); does not free itself; now: chatlock poller\n"
     )
     fresh.swept(ago_ms=600_000)
     assert fresh.run("why", "held").stdout == (
         "held: no poller (turn 1 of worker-1, claimed 60 s ago; its lease passed 50 s ago; no poller has swept for"
-        " 10 min); does not free itself; now: chatlock poller\n"
+        " 10 min: start the application, or a poller beside it); does not free itself; now: chatlock poller\n"
     )
 
 

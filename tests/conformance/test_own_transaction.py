@@ -105,7 +105,7 @@ def test_turn_left_after_a_rolled_back_finish_is_not_finished(chat: Any, owned: 
             turn.finish("ok", conn=owned.conn)
             owned.rollback()
 
-    with pytest.raises(TurnNotFinished):
+    with pytest.raises(TurnNotFinished, match="commit it inside the block"):
         leave()
     assert [row["state"] for row in rows.turns(database)] == ["failed"]
 

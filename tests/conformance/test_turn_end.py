@@ -297,7 +297,7 @@ def test_check_passes_while_the_claim_is_held_and_does_no_io(chat: Any) -> None:
 def test_check_raises_once_the_turn_has_ended(chat: Any) -> None:
     with chat.turn("c1", "hello") as turn:
         turn.finish("ok")
-        with pytest.raises(ClaimLost):
+        with pytest.raises(ClaimLost, match=r"has ended \(done\)"):
             turn.check()
 
 
