@@ -117,7 +117,7 @@ class Executor:
 
     def load_driver(self) -> None:
         """Imports the driver and connects to nothing: a process that forks for every job does so once, before."""
-        self._url.get_dialect().import_dbapi()
+        self.url.get_dialect().import_dbapi()
 
     def set_up(self, upgrade: Callable[[Connection], None]) -> None:
         """Brings the tables up to date on a connection of its own, before the schema is looked at."""
