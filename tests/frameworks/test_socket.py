@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -86,7 +87,7 @@ def test_client_that_goes_away_does_not_stop_its_turn_and_follows_on(front: Fron
     gate, one = front.hold(), talk()
     one.say(do="submit", message_id="m", payload="hello")
     one.hear_until("chunk", "m")
-    one.socket.socket.close()  # without a word
+    one.socket.socket.shutdown(socket.SHUT_RDWR)  # without a word
     two = talk()
     two.say(do="follow", message_id="m", last_event_id="1-1-0")
     assert two.hear_until("chunk", "m")[-1]["data"] == "one "
