@@ -32,6 +32,8 @@ EDIT = "tests/conformance/test_edit.py -k sqlite"
 STOP = "tests/conformance/test_stop.py -k sqlite"
 OVERDUE = "tests/races/test_guards.py -k lock_overdue"
 SHARING = "tests/conformance/test_sharing.py -k sqlite"
+LANGGRAPH = "tests/frameworks/test_langgraph.py"
+AGENTS = "tests/frameworks/test_openai_agents.py"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -748,6 +750,63 @@ TABLE = (
         "c.incarnation, c.from_seq + 1, name)",
         "c.incarnation, c.token, name)",
         "tests/conformance/test_turn_memory.py -k sqlite",
+    ),
+    # -- adapters of agent frameworks ----------------------------------------------------------------------------
+    Mutant(
+        "langgraph_write_not_fenced",
+        "middleware/langgraph_fences.py",
+        "            await turn.fence(conn)\n",
+        "",
+        f"{LANGGRAPH} -k 'late_write_is_refused and sqlite'",
+    ),
+    Mutant(
+        "langgraph_sync_write_not_fenced",
+        "middleware/langgraph_fences.py",
+        "            turn.fence(conn)\n            yield",
+        "            yield",
+        f"{LANGGRAPH} -k 'late_write_is_refused_in_sync and sqlite'",
+    ),
+    Mutant(
+        "langgraph_late_token_kept_in_memory",
+        "middleware/langgraph_fences.py",
+        "if turn.token < self._highest.get(turn.key, 0):",
+        "if turn.token < 0:",
+        f"{LANGGRAPH} -k 'late_write_is_refused and memory'",
+    ),
+    Mutant(
+        "langgraph_always_resumes",
+        "middleware/langgraph.py",
+        "if run and put_in <= last:",
+        "if run:",
+        f"{LANGGRAPH} -k 'fewer and memory'",
+    ),
+    Mutant(
+        "langgraph_never_resumes",
+        "middleware/langgraph.py",
+        "if run and put_in <= last:",
+        "if not run and last < 0:",
+        f"{LANGGRAPH} -k 'is_resumed and memory'",
+    ),
+    Mutant(
+        "agents_history_apart_from_the_finish",
+        "middleware/openai_sessions.py",
+        "await self._turn.finish(reply, upto=upto, conn=conn)\n            await self._write(self._on(conn))",
+        "await self._write(self._on(conn))\n        await self._turn.finish(reply, upto=upto)",
+        f"{AGENTS} -k 'items_of_a_stale_turn and sqlite'",
+    ),
+    Mutant(
+        "agents_history_before_the_finish",
+        "middleware/openai_sessions.py",
+        "await self._turn.finish(reply, upto=upto)\n        await self._write(self._session)",
+        "await self._write(self._session)\n        await self._turn.finish(reply, upto=upto)",
+        f"{AGENTS} -k another_store",
+    ),
+    Mutant(
+        "agents_loss_does_not_stop_the_run",
+        "middleware/openai_agents.py",
+        "turn.on_lost(lambda: _soon(loop, task.cancel))",
+        "turn.on_lost(lambda: None)",
+        f"{AGENTS} -k hangs",
     ),
 )
 

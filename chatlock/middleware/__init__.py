@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from urllib.parse import quote
 
 from chatlock.errors import ChatlockError
+from chatlock.inputs import Key
 
 
 class MissingExtra(ChatlockError, ImportError):
@@ -18,3 +20,8 @@ def framework(module: str, extra: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError:
         raise MissingExtra(f"this adapter needs {module}: pip install 'chatlock[{extra}]'") from None
+
+
+def qualified(key: Key) -> str:
+    """A thread's name in a store that knows no tenants: <tenant>/<thread>, each quoted."""
+    return f"{quote(key.tenant, safe='')}/{quote(key.thread, safe='')}"

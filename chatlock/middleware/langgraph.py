@@ -16,10 +16,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 from chatlock import AsyncTurn, InvalidInput, Message, Turn
-from chatlock.middleware import framework
+from chatlock.middleware import framework, qualified
 from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
 
 __all__ = ["FencedSaver", "claimed", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
@@ -45,7 +44,7 @@ def claimed(turn: Turn | AsyncTurn, config: Config | None = None) -> dict[str, A
 
 def _config(turn: Turn | AsyncTurn, config: Config | None) -> Config:
     held = {
-        "thread_id": f"{quote(turn.key.tenant, safe='')}/{quote(turn.key.thread, safe='')}",
+        "thread_id": qualified(turn.key),
         "chatlock_upto": turn.messages[-1].seq,
         **(config or {}).get("configurable", {}),
         "chatlock_turn": turn,

@@ -37,6 +37,8 @@ from tests.support.waiting import Gate, until
 
 KINDS = ["memory", "sqlite", "postgres", "postgres-one"]
 QUICK = Limits(beat_ms=20, backoff_ms=1, backoff_max_ms=1)
+UNAWARE = Limits(beat_ms=60_000, lease_ms=200_000)
+"""A stale turn does not learn of its loss from a heartbeat: the fence alone refuses it."""
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +71,11 @@ on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
 
 
 @asynccontextmanager
-async def scene(kind: str, url: str, tenant: str, **options: Any) -> AsyncIterator[tuple[AsyncChatlock, FencedSaver]]:
-    async with AsyncChatlock(url, tenant=tenant, poller=False, limits=QUICK) as chat, async_saver(kind, url) as saver:
-        yield chat, FencedSaver(saver, **options)
+async def scene(
+    kind: str, url: str, tenant: str, limits: Limits = QUICK
+) -> AsyncIterator[tuple[AsyncChatlock, FencedSaver]]:
+    async with AsyncChatlock(url, tenant=tenant, poller=False, limits=limits) as chat, async_saver(kind, url) as saver:
+        yield chat, FencedSaver(saver)
 
 
 def answering(graph: Any) -> Any:
@@ -137,7 +141,7 @@ def test_late_write_becomes_the_head_of_a_saver_that_is_not_fenced(sqlite_databa
 # -- late writes -------------------------------------------------------------------------------------------------------
 def test_late_write_is_refused(kind: str, url: str, tenant: str) -> None:
     async def late() -> None:
-        async with scene(kind, url, tenant) as (chat, saver):
+        async with scene(kind, url, tenant, UNAWARE) as (chat, saver):
             gate = Gate()
             stale = Steps(in_b=gate.hold_async)
             turn = await chat.begin("t", "q1")
@@ -161,7 +165,7 @@ def test_late_write_is_refused(kind: str, url: str, tenant: str) -> None:
 def test_late_write_is_refused_in_sync_code(kind: str, url: str, tenant: str) -> None:
     gate, errors = Gate(), []
     stale = Steps(in_b=gate.hold)
-    with Chatlock(url, tenant=tenant, poller=False) as chat, sync_saver(kind, url) as inner:
+    with Chatlock(url, tenant=tenant, poller=False, limits=UNAWARE) as chat, sync_saver(kind, url) as inner:
         saver = FencedSaver(inner)
         turn = chat.begin("t", "q1")
 
