@@ -21,7 +21,7 @@ def load_chat(path: str) -> Client:
     is its own.
     """
     module, _, name = path.partition(":")
-    if not module or not name:
+    if not name or not all(part.isidentifier() for part in module.split(".")):
         raise InvalidInput("bad_chat", f"chat must be module:name, not {path!r}")
     try:
         found = getattr(importlib.import_module(module), name, None)

@@ -55,16 +55,15 @@ def read_arrivals(lines: Iterable[str]) -> list[Arrival]:
 
     Raises InvalidInput for anything else.
     """
-    found = []
-    rows = csv.DictReader(lines)
-    if not {"thread", "offset_s"} <= set(rows.fieldnames or ()):
-        raise InvalidInput("bad_arrivals", "arrivals need the columns thread and offset_s in their first line")
-    for row in rows:
-        try:
-            found.append(Arrival((row.get("log") or "", row["thread"]), round(float(row["offset_s"]) * 1000)))
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput("bad_arrivals", f"line {rows.line_num}: offset_s is no number of seconds") from None
-    return found
+    rows = csv.DictReader(lines, restval="")
+    try:
+        if not {"thread", "offset_s"} <= set(rows.fieldnames or ()):
+            raise InvalidInput("bad_arrivals", "arrivals need the columns thread and offset_s in their first line")
+        return [Arrival((row.get("log", ""), row["thread"]), round(float(row["offset_s"]) * 1000)) for row in rows]
+    except (ValueError, OverflowError):
+        raise InvalidInput("bad_arrivals", f"line {rows.line_num}: offset_s is no number of seconds") from None
+    except csv.Error:
+        raise InvalidInput("bad_arrivals", f"line {rows.line_num + 1} is no CSV") from None
 
 
 def replay(

@@ -74,6 +74,8 @@ def import_store(executor: Executor, path: Path, *, progress: Progress) -> Moved
     Turns that ran when the store was moved are released: their messages are due again under a higher token.  Raises
     TransferRefused where the file is cut short or altered, of another schema, or the database holds rows.
     """
+    for _ in _checked_lines(path):  # to its end, before anything is written
+        pass
     return executor.transaction("import", lambda c: _read_file(c, path, progress))
 
 
@@ -150,19 +152,21 @@ def _checked_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The lines before the end.  Raises TransferRefused unless the end comes, and agrees with what was before it."""
     broken = TransferRefused(f"{path.name} is cut short or altered; nothing was written")
     hashed, counts = hashlib.sha256(), dict.fromkeys(transfer.TABLES, 0)
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open("rb") as file:
         for text in file:
             try:
-                line = json.loads(text)
-            except ValueError:
+                line = json.loads(text.decode())
+            except (ValueError, RecursionError):
                 raise broken from None
+            if not isinstance(line, dict):
+                raise broken
             if "sha256" in line:
                 if line != {"rows": counts, "sha256": hashed.hexdigest()} or file.readline():
                     raise broken
                 return
-            hashed.update(text.encode())
+            hashed.update(text)
             if "table" in line:
-                if line["table"] not in counts:
+                if not isinstance(line["table"], str) or line["table"] not in counts:
                     raise broken
                 counts[line["table"]] += 1
             yield line

@@ -34,6 +34,7 @@ from chatlock.middleware.http import (
 P = ParamSpec("P")
 Headers = Mapping[str, str]
 
+DIGITS_MAX = 15
 QUIET_S = 15.0
 """A stream says so often that it is alive: proxies close what is silent for longer."""
 STREAMED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -143,7 +144,8 @@ def _is_after(event_id: str, last_id: str | None) -> bool:
     """Whether a chunk comes after the last one seen.  Those of another turn do: the message is answered anew."""
     turn, _, number = event_id.rpartition("-")
     seen_turn, _, seen = (last_id or "").rpartition("-")
-    return turn != seen_turn or not seen.isdecimal() or int(number) > int(seen)
+    known = seen.isdecimal() and len(seen) <= DIGITS_MAX
+    return turn != seen_turn or not known or int(number) > int(seen)
 
 
 def data_of(event: Event) -> Any:

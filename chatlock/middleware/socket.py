@@ -35,7 +35,10 @@ UNSUPPORTED, POLICY = 1003, 1008
 def same_origin(headers: Mapping[str, str]) -> bool:
     """Whether no page of another site opens the socket: browsers send cookies with it, and ask nobody before."""
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    try:
+        return origin is None or urlsplit(origin).netloc == headers.get("host")
+    except ValueError:  # no URL
+        return False
 
 
 class Socket:

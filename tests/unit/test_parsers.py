@@ -1,0 +1,268 @@
+"""Whatever a stranger sends, a parser gives a value within its limits or the one error that it documents."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from sqlalchemy.engine import URL
+
+from chatlock.cli.output import duration, shell_quoted, visible
+from chatlock.dialects import checked_url
+from chatlock.errors import InvalidInput
+from chatlock.executor import Executor
+from chatlock.hosting import load_chat
+from chatlock.inputs import INTEGER_MAX, Key, from_json
+from chatlock.middleware import asked
+from chatlock.middleware.endpoints import _is_after
+from chatlock.middleware.socket import _wish_of, same_origin
+from chatlock.replay import Arrival, read_arrivals, replay
+from chatlock.service.receiver import verify
+from chatlock.service.signature import HEADER, sign
+from chatlock.settings import Settings
+from chatlock.testing import History
+from chatlock.transfer import TransferRefused, export_store, import_store
+from tests.support import scaled
+from tests.support.databases import Templates
+
+quick = settings(max_examples=scaled(60, 5_000), deadline=None)
+texts = st.text(max_size=200)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+DIGITS = "9" * 5_000
+"""More than int() takes."""
+
+
+def parsed(parse: Callable[[], Any], error: type[Exception] = InvalidInput) -> Any:
+    """The value, or None after the documented error."""
+    try:
+        return parse()
+    except error:
+        return None
+
+
+def about(form: str, *parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Texts that are almost right, beside any other."""
+    return texts | st.tuples(*parts).map(lambda given: form.format(*given))
+
+
+# -- headers -----------------------------------------------------------------------------------------------------------
+@quick
+@given(about('"{}"', texts))
+@example('"' + "\\" * 199)
+def test_idempotency_key(header: str) -> None:
+    key = parsed(lambda: asked.idempotency_key(header))
+    assert key is None or (isinstance(key, str) and "/" not in key)
+
+
+@quick
+@given(about("respond-async, wait={}", texts))
+@example(f"wait={DIGITS}")
+def test_prefer(header: str) -> None:
+    assert 0 <= asked.wait_ms_of(header) <= asked.WAIT_MS_MAX
+
+
+@quick
+@given(about('"{}-{}"', st.integers().map(str), st.integers().map(str)))
+@example(f'"{DIGITS}-{DIGITS}"')
+def test_if_match(header: str) -> None:
+    token = parsed(lambda: asked.turn_of(header))
+    assert token is None or 0 <= token < INTEGER_MAX
+
+
+@quick
+@given(st.integers(0, 99), about("claim-{}", st.integers().map(str)))
+@example(1, f"claim-{DIGITS}")
+@example(1, "claim-\N{ARABIC-INDIC DIGIT TWO}")
+def test_last_event_id(number: int, header: str) -> None:
+    assert isinstance(_is_after(f"claim-{number}", header), bool)
+
+
+@quick
+@given(about("https://{}", texts))
+@example("https://[::1")
+@example("https://\N{DOUBLE QUESTION MARK}")
+def test_origin(origin: str) -> None:
+    assert same_origin({"origin": origin, "host": "chat.example"}) in (True, False)
+    assert not same_origin({"origin": origin + ".evil.example", "host": "chat.example"})
+
+
+@quick
+@given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=40)), max_size=4))
+def test_raw_headers(raw: list[tuple[bytes, bytes]]) -> None:
+    headers = asked.headers_of(raw)
+    found = parsed(lambda: asked.Asked.of(headers))
+    assert found is None or found.message_id
+
+
+@quick
+@given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
+@example(DIGITS.encode())
+@example(b"[" * 100_000)
+@example(b"NaN")
+def test_bodies_and_what_is_sent_over_a_socket(body: bytes) -> None:
+    value = parsed(lambda: asked.payload_of(body))
+    assert json.dumps(value, allow_nan=False)
+    wish = parsed(lambda: _wish_of(body.decode("utf-8", "replace")))
+    assert wish is None or wish[0]["do"] in ("submit", "follow", "cancel")
+
+
+# -- the dispatch ------------------------------------------------------------------------------------------------------
+@quick
+@given(texts, st.binary(max_size=100))
+@example(f"t={DIGITS},v1={'0' * 64}", b"")
+def test_signature_is_never_guessed(header: str, body: bytes) -> None:
+    assert parsed(lambda: verify({HEADER: header}, body, ["secret"], now_s=0)) is None
+
+
+@quick
+@given(st.binary(max_size=100) | json_values.map(lambda value: json.dumps(value).encode()))
+@example(b'{"tenant": 1, "thread": "t"}')
+@example(DIGITS.encode())
+def test_a_signed_body_names_a_thread_or_is_refused(body: bytes) -> None:
+    key = parsed(lambda: verify({HEADER: sign("secret", 5, body)}, body, ["secret"], now_s=5))
+    assert key is None or isinstance(key, Key)
+    assert parsed(lambda: verify({HEADER: sign("secret", 5, body)}, body + b" ", ["secret"], now_s=5)) is None
+
+
+# -- an operator's words -----------------------------------------------------------------------------------------------
+@quick
+@given(about("{}{}", st.integers().map(str), st.sampled_from(["ms", "s", "m", "h", "d"])))
+@example(f"{DIGITS}d")
+@example("\N{ARABIC-INDIC DIGIT TWO}s")
+def test_durations(text: str) -> None:
+    ms = parsed(lambda: duration(text), click.BadParameter)
+    assert ms is None or 0 <= ms <= INTEGER_MAX
+
+
+@quick
+@given(texts)
+def test_what_is_shown_is_harmless(text: str) -> None:
+    assert visible(text).isprintable()
+    assert shell_quoted(text).isprintable()
+
+
+@quick
+@given(about("{}://{}@{}/{}", texts, texts, texts, texts))
+@example("postgresql://u:p@host:port/db")
+@example("sqlite://")
+def test_database_urls(text: str) -> None:
+    url = parsed(lambda: checked_url(text))
+    assert url is None or isinstance(url, URL)
+
+
+@quick
+@given(about("{}:{}", texts, texts))
+@example("..:chat")
+@example(".:chat")
+@example("a\0b:chat")
+def test_chat_paths(text: str) -> None:
+    assert parsed(lambda: load_chat(text)) is None
+
+
+@quick
+@given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), texts | st.integers().map(str)))
+def test_settings(told: dict[str, Any]) -> None:
+    found = parsed(lambda: Settings(_env_file=None, **{"url": "sqlite:///chat.db", **told}), ValidationError)
+    assert found is None or 3 * found.beat_ms <= found.lease_ms
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+@quick
+@given(st.lists(about("{},{}", texts, st.floats().map(str)), max_size=5))
+@example(["t,1e999"])
+@example([f"{'x' * 200_000},1"])
+@example(['"t\n1'])
+@example(["t"])
+def test_arrivals(lines: list[str]) -> None:
+    found = parsed(lambda: read_arrivals(["thread,offset_s", *lines]))
+    assert found is None or all(isinstance(arrival, Arrival) for arrival in found)
+    if found:
+        assert replay(found, run_ms=1_000).messages == len(found)
+
+
+@quick
+@given(st.lists(texts, min_size=1, max_size=5), st.integers(1, 50))
+def test_a_history_whose_process_was_killed(payloads: list[str], cut: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "history.jsonl"
+        history = History(name="p", path=path)
+        for payload in payloads:
+            history.asked(Key("acme", "t"), "submit", "m", payload)
+        whole = History.read(path).events
+        assert [event["payload"] for event in whole] == payloads
+        path.write_bytes(path.read_bytes()[:-cut])
+        left = History.read(path).events
+        assert left == whole[: len(left)]
+        assert len(left) >= len(payloads) - 1
+
+
+@pytest.fixture(scope="module")
+def export(templates: Templates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[bytes, Path]]:
+    """An export with a row in it, and a place for others."""
+    from chatlock import Chatlock
+
+    directory = tmp_path_factory.mktemp("export")
+    store = templates.sqlite(directory / "from.db")
+    with Chatlock(store.url, tenant="acme", poller=False) as chat:
+        chat.submit("t", {"text": "hello"}, message_id="m", wait_ms=0)
+        export_store(chat._executor, directory / "export.jsonl", force=False, progress=lambda table, rows: None)
+    yield (directory / "export.jsonl").read_bytes(), directory
+    store.dispose()
+
+
+def altered(whole: bytes, seed: int) -> bytes:
+    """Some bytes are another, or gone, or there twice."""
+    chance, changed = random.Random(seed), bytearray(whole)
+    for _ in range(chance.choice([1, 1, 3])):
+        at = chance.randrange(len(changed))
+        match chance.choice(["byte", "cut", "line", "end"]):
+            case "byte":
+                changed[at] = chance.randrange(256)
+            case "cut":
+                del changed[at : at + chance.choice([1, 20])]
+            case "line":
+                lines = changed.splitlines(keepends=True)
+                lines.insert(chance.randrange(len(lines)), chance.choice([*lines, b"5\n", b"[]\n", b"\n", b"[" * 9999]))
+                changed = bytearray(b"".join(lines))
+            case "end":
+                del changed[at:]
+    return bytes(changed)
+
+
+def test_an_altered_export_is_refused_and_nothing_is_written(export: tuple[bytes, Path], templates: Templates) -> None:
+    whole, directory = export
+    path = directory / "altered.jsonl"
+    into = templates.sqlite(directory / "into.db")
+    executor = Executor(into.url, pool_size=1, pooler=None)
+    for seed in range(scaled(40, 2_000)):
+        changed = altered(whole, seed)
+        path.write_bytes(changed)
+        if changed != whole:
+            with pytest.raises(TransferRefused):
+                import_store(executor, path, progress=lambda table, rows: None)
+    path.write_bytes(whole)
+    assert import_store(executor, path, progress=lambda table, rows: None).rows["threads"] == 1
+    executor.close()
+    into.dispose()
+
+
+@quick
+@given(json_values)
+def test_what_is_stored_is_read_back(value: Any) -> None:
+    from chatlock.inputs import payload_json
+
+    found = parsed(lambda: payload_json(value))
+    assert found is None or from_json(found[0]) is not ...
