@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy.engine import URL
 
+from chatlock import Chatlock
 from chatlock.cli.output import duration, shell_quoted, visible
 from chatlock.dialects import checked_url
-from chatlock.errors import InvalidInput
+from chatlock.errors import ChatlockError, ClaimLost, InvalidInput, SchemaMismatch, StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.hosting import load_chat
-from chatlock.inputs import INTEGER_MAX, Key, from_json
+from chatlock.inputs import INTEGER_MAX, Key, checked_id, from_json, payload_json, reply_json
 from chatlock.middleware import asked
 from chatlock.middleware.endpoints import _is_after
+from chatlock.middleware.http import answer_to_error
 from chatlock.middleware.socket import _wish_of, same_origin
 from chatlock.replay import Arrival, read_arrivals, replay
 from chatlock.service.receiver import verify
@@ -119,6 +121,44 @@ def test_bodies_and_what_is_sent_over_a_socket(body: bytes) -> None:
     assert wish is None or wish[0]["do"] in ("submit", "follow", "cancel")
 
 
+CANARY = "canary-7f3a"
+REFUSED: dict[str, Callable[[], Any]] = {
+    "thread": lambda: checked_id(f"{CANARY}\n", "thread"),
+    "long thread": lambda: checked_id(CANARY * 99, "thread"),
+    "payload": lambda: payload_json({CANARY: {CANARY}}),
+    "number": lambda: payload_json({CANARY: [CANARY, 2**60]}),
+    "text": lambda: payload_json([f"{CANARY}\0"]),
+    "reply": lambda: reply_json({CANARY: float("nan")}),
+    "key": lambda: asked.idempotency_key(f'"{CANARY}'),
+    "slash": lambda: asked.idempotency_key(f"{CANARY}/.."),
+    "etag": lambda: asked.turn_of(CANARY),
+    "body": lambda: asked.payload_of(CANARY),
+    "type": lambda: asked.check_json({"content-type": CANARY}),
+    "wish": lambda: _wish_of(json.dumps({"do": CANARY, CANARY: CANARY})),
+    "signature": lambda: verify({HEADER: CANARY}, CANARY.encode(), [CANARY], now_s=0),
+    "signed": lambda: verify({HEADER: sign(CANARY, 0, b"[1]")}, b"[1]", [CANARY], now_s=0),
+    "url": lambda: checked_url(f"nothing://{CANARY}:{CANARY}@host/db"),
+    "arrivals": lambda: read_arrivals(["thread,offset_s", f"{CANARY},{CANARY}"]),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_is_refused_is_not_repeated(refused: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        REFUSED[refused]()
+    answer = answer_to_error(raised.value)
+    assert answer.status in (400, 413, 415)
+    assert CANARY not in f"{raised.value!r} {answer.content()!r} {answer.headers}"
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("kind", [StoreUnavailable, SchemaMismatch, ClaimLost])
+def test_what_went_wrong_inside_is_not_told_outside(kind: type[ChatlockError]) -> None:
+    answer = answer_to_error(kind(f"postgresql://u:{CANARY}@host"))
+    assert answer.status >= 500
+    assert CANARY.encode() not in answer.content()
+
+
 # -- the dispatch ------------------------------------------------------------------------------------------------------
 @quick
 @given(texts, st.binary(max_size=100))
@@ -212,8 +252,6 @@ def test_a_history_whose_process_was_killed(payloads: list[str], cut: int) -> No
 @pytest.fixture(scope="module")
 def export(templates: Templates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[bytes, Path]]:
     """An export with a row in it, and a place for others."""
-    from chatlock import Chatlock
-
     directory = tmp_path_factory.mktemp("export")
     store = templates.sqlite(directory / "from.db")
     with Chatlock(store.url, tenant="acme", poller=False) as chat:
@@ -262,7 +300,5 @@ def test_an_altered_export_is_refused_and_nothing_is_written(export: tuple[bytes
 @quick
 @given(json_values)
 def test_what_is_stored_is_read_back(value: Any) -> None:
-    from chatlock.inputs import payload_json
-
     found = parsed(lambda: payload_json(value))
     assert found is None or from_json(found[0]) is not ...
