@@ -690,6 +690,13 @@ TABLE = (
         "tests/unit/test_waiters.py",
     ),
     Mutant(
+        "silent_subscription_is_kept",
+        "wake/redis.py",
+        "health_check_response_counter > UNANSWERED_MAX",
+        "health_check_response_counter < 0",
+        "tests/acceptance/test_wake.py -k does_not_answer",
+    ),
+    Mutant(
         "heart_forgets_others",
         "heart.py",
         "self._turns.pop(claim_id, None) is not None",

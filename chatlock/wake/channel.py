@@ -6,6 +6,7 @@ A wake is a lossy hint.  What is lost costs at most one poll interval, so errors
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,6 +16,7 @@ log = logging.getLogger("chatlock")
 
 QUEUE_MAX = 10_000
 RETRY_S = 1.0
+RETRY_MAX_S = 15.0
 FLUSH_S = 1.0
 LISTEN_S = 0.5
 
@@ -36,6 +38,7 @@ class Channel(ABC):
         self._os_threads: list[threading.Thread] = []
         self._on_wake: OnWake | None = None
         self._broken: set[str] = set()
+        self._pause_s = RETRY_S
         self.closed = False
 
     def open(self, on_wake: OnWake) -> None:
@@ -88,9 +91,9 @@ class Channel(ABC):
     def _listen_loop(self) -> None:
         while not self.closed:
             self._safely("listen", self._listen)
-            with self._changed:
-                if not self.closed:
-                    self._changed.wait_for(lambda: self.closed, RETRY_S)
+            pause, self._pause_s = self._pause_s, min(RETRY_MAX_S, 2 * self._pause_s)
+            with self._changed:  # spread, so that a server that comes back does not meet every listener at once
+                self._changed.wait_for(lambda: self.closed, random.uniform(0.5, 1.0) * pause)
 
     def _safely(self, what: str, work: Callable[[], None]) -> None:
         try:
@@ -105,6 +108,7 @@ class Channel(ABC):
     def _listening(self) -> None:
         """The listener is subscribed again: what happened meanwhile is found by a full look."""
         self._broken.discard("listen")
+        self._pause_s = RETRY_S
         self._woken(None)
 
     def _woken(self, name: str | None) -> None:

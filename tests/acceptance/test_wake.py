@@ -320,6 +320,59 @@ def test_half_open_listener_costs_a_poll_interval(wire: Wire, holder: Turn) -> N
         held.open()
 
 
+@pytest.mark.parametrize("wire", ["redis"], indirect=True)
+def test_subscription_that_does_not_answer_is_replaced(
+    wire: Wire, holder: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B51 (b): the network swallows what is sent; the answers to the pings of a silent listener are missed."""
+    monkeypatch.setattr(waiters, "LOOK_EVERY_S", HOUR_S)
+    monkeypatch.setattr(redis_wake, "HEALTH_S", 1)
+    monkeypatch.setattr(redis_wake, "LISTEN_S", 0.02)
+    with Waiting(wire.database, wire.channel(proxied=True)) as waiting:
+        asked = waiting.submit()
+        waiting.heard.clear()
+        swallowed = wire.proxy.on(b"PING", do="hold_reply")
+        swallowed.wait_entered()
+        until(lambda: None in waiting.heard, what="the new subscription")
+        holder.finish("done")
+        served(asked)
+        swallowed.open()
+
+
+class Unreachable(channels.Channel):
+    """A server that takes no connection, or, `up`, one that ends each as soon as it stands."""
+
+    up = False
+
+    def _send(self, names: list[str]) -> None: ...
+
+    def _listen(self) -> None:
+        if self.up:
+            self._listening()
+        raise ConnectionError
+
+    def _disconnect(self) -> None: ...
+
+
+def test_listener_waits_longer_for_a_server_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pause is spread over its second half, so that listeners do not come back in step."""
+    monkeypatch.setattr(channels, "RETRY_S", 1.0)
+    wake, pauses = Unreachable(), list[float]()
+    turns = iter([*[False] * 7, True, False, False])
+
+    def wait_for(closed: object, pause: float) -> bool:
+        pauses.append(pause)
+        wake.up = next(turns, False)
+        wake.closed = len(pauses) == 10
+        return True
+
+    monkeypatch.setattr(wake._changed, "wait_for", wait_for)
+    wake._listen_loop()
+    expected = [1, 2, 4, 8, 15, 15, 15, 15, 1, 2]
+    assert all(0.5 * full <= pause <= full for full, pause in zip(expected, pauses, strict=True)), pauses
+    assert len({pause / full for full, pause in zip(expected, pauses, strict=True)}) > 1
+
+
 def test_sender_whose_connection_was_cut_sends_again(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wake may be lost with the connection; the one after it is not."""
     sender = wire.channel(proxied=True)
