@@ -300,6 +300,7 @@ class RqSender:
             failure_ttl=FAILED_S,
             job_timeout=self._turn_max_s,
             description=job_id[:12],
+            at_front=wake_up.retried,
         )
 
     def _replace_abandoned(self, job_id: str, wake_up: Dispatched) -> None:

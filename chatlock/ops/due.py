@@ -163,11 +163,15 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Dispatched:
-    """A due thread that is left to a worker until its dispatch lease passes; `token` names this wake-up."""
+    """A due thread that is left to a worker until its dispatch lease passes; `token` names this wake-up.
+
+    retried: the turn before did not answer, so that its messages have waited longer than others.
+    """
 
     key: Key
     incarnation: int
     token: int
+    retried: bool = False
 
 
 def put_due(conn: Connection, key: Key, row: ThreadRow, due_at: int) -> None:
@@ -248,4 +252,4 @@ def dispatch(conn: Connection, key: Key, lease_ms: int, backoff_max_ms: int) -> 
         return None
     if row.starts_at(backoff_max_ms) > row.now or not run(conn, LEASE, key, lease=lease_ms).all():
         return None
-    return Dispatched(key, row.incarnation, row.token)
+    return Dispatched(key, row.incarnation, row.token, retried=row.attempts + row.stalls > 0)

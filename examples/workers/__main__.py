@@ -50,6 +50,10 @@ class Stage:
         """Replies that were sent, by the agent's log."""
         return lines(self.logs / "sent.jsonl")
 
+    def answered(self) -> set[str]:
+        """The messages whose reply was sent."""
+        return {i for line in self.sent() for i in line["ids"]}
+
     def running(self, worker: subprocess.Popen[bytes]) -> dict[str, Any] | None:
         """A turn that runs in the worker now."""
         pids = {member.pid for member in whole(worker)}
@@ -60,6 +64,15 @@ class Stage:
     def later_turn(self, turn: dict[str, Any]) -> bool:
         """Whether a later turn over the same thread has begun."""
         return any(b["thread"] == turn["thread"] and b["token"] > turn["token"] for b in self.began())
+
+    def freed_and_claimed(self, turn: dict[str, Any]) -> tuple[int, int]:
+        """When the turn was reclaimed and its thread claimed again, in ms since 1970."""
+        with psycopg.connect(self.url.replace("+psycopg", "")) as connection:
+            rows = connection.execute(
+                "SELECT started_at, ended_at FROM chatlock_turns WHERE thread_id = %s AND token >= %s ORDER BY token",
+                (turn["thread"], turn["token"]),
+            ).fetchmany(2)
+        return int(rows[0][1]), int(rows[1][0])
 
     def late_reports(self) -> int:
         """Turns that reported their end after their claim was gone: what they still wrote was refused."""
@@ -79,16 +92,25 @@ def submit_all(url: str, arrivals: list[Arrival], seconds: float) -> None:
             chat.submit(thread, {"chars": arrival.chars}, message_id=arrival.message_id, wait_ms=0)
 
 
-def kill_one(stage: Stage) -> float:
-    """SIGKILLs the first worker in a turn, starts another in its place; seconds until the thread's next turn began."""
+def kill_one(stage: Stage, messages: int) -> float:
+    """SIGKILLs the first worker in a turn once a third of the messages are answered; the other one takes over, and then
+    a new one comes.  Seconds until the thread's next turn began.
+    """
+    until("answers", lambda: len(stage.answered()) >= messages / 3, 120)
     victim = stage.workers[0]
     turn = until("a turn of the first worker", lambda: stage.running(victim), 60)
     kill_whole(victim)
-    killed_at = time.monotonic()
+    killed_at, killed_ms = time.monotonic(), time.time() * 1000
     console.print(f"  killed a worker in the middle of turn {turn['token']} of {turn['thread']}")
-    stage.workers[0] = stage.fleet.start("worker")
     until("the killed turn's messages", lambda: stage.later_turn(turn), 60)
-    return time.monotonic() - killed_at
+    recovered_s = time.monotonic() - killed_at
+    stage.workers[0] = stage.fleet.start("worker")
+    freed_ms, claimed_ms = stage.freed_and_claimed(turn)
+    console.print(
+        f"  its thread was freed after {(freed_ms - killed_ms) / 1000:.1f} s, "
+        f"claimed again after {(claimed_ms - killed_ms) / 1000:.1f} s"
+    )
+    return recovered_s
 
 
 def stop_one(stage: Stage) -> None:
@@ -110,7 +132,7 @@ def play(stage: Stage, arrivals: list[Arrival], seconds: float) -> float:
     """Submits, breaks, waits for every message to be answered; seconds that recovery took."""
     submitter = threading.Thread(target=submit_all, args=(stage.url, arrivals, seconds), daemon=True)
     submitter.start()
-    recovered_s = kill_one(stage)
+    recovered_s = kill_one(stage, len(arrivals))
     stop_one(stage)
     submitter.join()
     ids = {arrival.message_id for arrival in arrivals}
@@ -118,7 +140,7 @@ def play(stage: Stage, arrivals: list[Arrival], seconds: float) -> float:
 
     def all_sent() -> bool:
         nonlocal shown
-        done = {i for line in stage.sent() for i in line["ids"]}
+        done = stage.answered()
         if len(done) * 10 // len(ids) > shown:
             shown = len(done) * 10 // len(ids)
             console.print(f"  {len(done)} of {len(ids)} messages answered")

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from chatlock import AsyncChatlock, Chatlock, InvalidInput, Limits, StoreUnavailable
 from chatlock.cli import main
 from chatlock.hosting import load_chat
+from chatlock.inputs import Key
 from chatlock.ops.due import Dispatched
 from chatlock.protocol import Queued
 from chatlock.schema import VERSION_TABLE
@@ -315,6 +316,16 @@ def test_dispatch_lease_keeps_a_thread_from_being_sent_twice_and_passes(hosted: 
     hosted.submit("thread", "again", wait_ms=0)  # a new message asks anew
     remote.dispatch_due()
     assert len(sender.sent) == 4
+
+
+def test_thread_whose_turn_did_not_answer_is_dispatched_as_retried(hosted: Chatlock, database: Database) -> None:
+    for thread in ("failed", "fresh"):
+        hosted.submit(thread, "hello", wait_ms=0)
+    with pytest.raises(RuntimeError), hosted.turn("failed", "more"):
+        raise RuntimeError
+    rows(database, "UPDATE chatlock_threads SET not_before = 0")
+    sent = [hosted._sweep.dispatch(Key(TENANT, thread), 1_000) for thread in ("failed", "fresh")]
+    assert [wake_up.retried for wake_up in sent if wake_up is not None] == [True, False]
 
 
 def test_dispatch_leaves_what_is_not_due(hosted: Chatlock, database: Database) -> None:

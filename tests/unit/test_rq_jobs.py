@@ -66,6 +66,15 @@ def test_job_names_the_wake_up_and_carries_the_key_alone(server: redis.Redis) ->
     assert KEY.thread.encode() not in others, "descriptions are logged"
 
 
+def test_retried_thread_goes_before_those_that_wait_for_their_first_turn(server: redis.Redis) -> None:
+    """What a dead worker held has waited for a lease already."""
+    sender = RqSender(settings())
+    for number, retried in enumerate((False, True, False), start=1):
+        sender.send(Dispatched(KEY, 1, number, retried), "turns")
+    tokens = [name.decode().rpartition("-")[2] for name in server.lrange("rq:queue:chatlock", 0, -1)]
+    assert tokens == ["2", "1", "3"]
+
+
 def test_wake_up_that_is_queued_already_is_not_queued_again(server: redis.Redis) -> None:
     sender = RqSender(settings())
     for _ in range(3):
