@@ -47,7 +47,7 @@ PHRASES = {
     r"fenc(e|ing) numbers?": "token",
 }
 # Where the words of another system's interface have to be written.
-OTHERS_WORDS = {"chatlock/rq_jobs.py": {"ttl"}, "chatlock/wake/redis.py": {"ttl"}}
+OTHERS_WORDS = {"chatlock/rq_jobs.py": {"ttl"}, "chatlock/wake/redis.py": {"ttl", "keepalive"}}
 
 PHRASE = re.compile("|".join(rf"(?P<p{i}>\b(?:{p})\b)" for i, p in enumerate(PHRASES)), re.I)
 
