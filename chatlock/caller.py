@@ -93,7 +93,7 @@ def _typed(error: Exception) -> ChatlockError:
         text = "the transaction on conn has failed already: roll it back, and begin another"
         return InvalidInput("failed_transaction", text)
     if fault is Fault.NO_SCHEMA:
-        text = "the database of conn has not chatlock's tables: conn must be of the database that chatlock uses"
+        text = "the database of conn has not chatlock's tables: use chatlock's own, or run `chatlock db upgrade` on it"
         return InvalidInput("other_database", text)
     if isinstance(error, InvalidRequestError) or (type(error).__name__ == "ProgrammingError" and fault is Fault.OTHER):
         return InvalidInput("bad_conn", f"conn cannot be used here ({type(error).__name__}): it may be closed")

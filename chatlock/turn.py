@@ -131,13 +131,15 @@ class Turn(_Face):
         """
         return drive(self._core.release(self._store))
 
-    def fence(self, conn: Any) -> None:
+    def fence(self, conn: Any, *, resource: str | None = None) -> None:
         """Holds the claim until the caller's transaction on `conn` ends: what it writes commits only under this claim.
 
         conn: a SQLAlchemy Connection or Session of the same database, or the driver's own connection (psycopg,
-        sqlite3).  Raises ClaimLost, TransactionNotImmediate.
+        sqlite3).  resource: conn is of another database, which has chatlock's tables too; from the first such fence on
+        no earlier turn of the thread can write to that resource, if every transaction on it begins with one.  Raises
+        ClaimLost, TransactionNotImmediate, InvalidInput, StoreUnavailable.
         """
-        drive(self._core.fence(self._store, conn))
+        drive(self._core.fence(self._store, conn, resource))
 
     def session(self, name: str, create: Callable[[str], str]) -> str:
         """The one identity retained for this thread under `name` (an external conversation id).
@@ -178,9 +180,9 @@ class AsyncTurn(_Face):
         """See Turn.release."""
         return await self._store.io.shielded(self._core.release(self._store))
 
-    async def fence(self, conn: Any) -> None:
+    async def fence(self, conn: Any, *, resource: str | None = None) -> None:
         """See Turn.fence.  conn may also be an AsyncConnection or AsyncSession, or one of psycopg or aiosqlite."""
-        await self._core.fence(self._store, conn)
+        await self._core.fence(self._store, conn, resource)
 
     async def session(self, name: str, create: Callable[[str], Awaitable[str] | str]) -> str:
         """See Turn.session; create may be async."""

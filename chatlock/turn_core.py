@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sqlalchemy.engine import Connection
+
 from chatlock.caller import driver_kind, on_caller, on_driver
 from chatlock.errors import ClaimLost, InvalidInput, place_of
 from chatlock.heart import Heart
@@ -314,16 +316,25 @@ class TurnCore:
             self._signal_stop()
             self._on_end(self)
 
-    async def fence(self, store: Store, conn: Any) -> None:
+    async def fence(self, store: Store, conn: Any, resource: str | None) -> None:
         self._check_open(store)
+        if resource is not None:
+            checked_id(resource, "resource")
         kind = driver_kind(conn)
-        if kind is None:
-            await self._on_conn(store, on_caller(store.io, conn, lambda c: fence_ops.fence(c, self.claim)))
-        else:
-            await self._on_conn(store, self._fence_driver(store, conn, kind))
+        if kind is not None:
+            await self._on_conn(store, self._fence_driver(store, conn, kind, resource))
+            return
 
-    async def _fence_driver(self, store: Store, conn: Any, kind: fence_ops.Kind) -> None:
-        fence_ops.judge(await on_driver(store.io, conn, fence_ops.on_driver(kind, self.claim)))
+        def hold(inner: Connection) -> None:
+            if resource is None:
+                fence_ops.fence(inner, self.claim)
+            else:
+                fence_ops.raise_highest(inner, self.claim, resource)
+
+        await self._on_conn(store, on_caller(store.io, conn, hold))
+
+    async def _fence_driver(self, store: Store, conn: Any, kind: fence_ops.Kind, resource: str | None) -> None:
+        fence_ops.judge(await on_driver(store.io, conn, fence_ops.on_driver(kind, self.claim, resource)))
 
     async def session(self, store: Store, name: str, create: Callable[..., Any]) -> str:
         self._check_open(store)

@@ -530,6 +530,13 @@ TABLE = (
         '    threads.c.token == b("token"),\n)',
     ),
     Mutant(
+        "other_store_takes_older_token",
+        "ops/fence.py",
+        "where=fences.c.highest <= new.excluded.highest",
+        "where=fences.c.highest <= fences.c.highest",
+        "tests/races/test_other_store.py",
+    ),
+    Mutant(
         "session_without_claim",
         "ops/fence.py",
         "    mine(conn, claim)\n    run(conn, KEEP",

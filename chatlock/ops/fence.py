@@ -28,11 +28,6 @@ FENCE_SQLITE = named(
     "fence.touch", update(threads).where(*_held).values(beat=threads.c.beat).returning(threads.c.token)
 )
 BOUND_IDLE = named("fence.bound_idle", text("SET LOCAL idle_in_transaction_session_timeout = '10s'"))
-_psycopg: Any = postgresql.dialect
-_ON_DRIVERS: dict[Kind, list[Compiled]] = {
-    "postgresql": [s.compile(dialect=_psycopg(paramstyle="pyformat")) for s in (BOUND_IDLE, FENCE_PG)],
-    "sqlite": [FENCE_SQLITE.compile(dialect=sqlite.dialect(paramstyle="named"))],
-}
 
 
 def _raise_highest(insert: Any) -> Any:
@@ -45,6 +40,25 @@ def _raise_highest(insert: Any) -> Any:
 
 
 RAISE_HIGHEST = named("fence.raise_highest", per_dialect(_raise_highest))
+
+
+def _compiled(*statements: Any) -> list[Compiled]:
+    psycopg: Any = postgresql.dialect
+    return [statement.compile(dialect=psycopg(paramstyle="pyformat")) for statement in statements]
+
+
+def _compiled_sqlite(statement: Any) -> list[Compiled]:
+    return [statement.compile(dialect=sqlite.dialect(paramstyle="named"))]
+
+
+_ON_DRIVERS: dict[Kind, list[Compiled]] = {
+    "postgresql": _compiled(BOUND_IDLE, FENCE_PG),
+    "sqlite": _compiled_sqlite(FENCE_SQLITE),
+}
+_RAISE_ON_DRIVERS: dict[Kind, list[Compiled]] = {
+    "postgresql": _compiled(BOUND_IDLE, RAISE_HIGHEST.postgresql),
+    "sqlite": _compiled_sqlite(RAISE_HIGHEST.sqlite),
+}
 KEEP = named(
     "session.insert",
     per_dialect(
@@ -80,22 +94,27 @@ def judge(held: Sequence[Any]) -> None:
         raise ClaimLost
 
 
-def on_driver(kind: Kind, claim: Claim) -> list[tuple[str, dict[str, Any]]]:
-    """The fence as statements for a connection of the driver itself; the last one's rows are to be judged."""
-    bound: dict[str, Any] = {"b_tenant": claim.key.tenant, "b_thread": claim.key.thread}
+def on_driver(kind: Kind, claim: Claim, resource: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """The fence (of a resource: raise_highest) as statements for a connection of the driver itself; the last one's
+    rows are to be judged.
+    """
+    bound: dict[str, Any] = {"b_tenant": claim.key.tenant, "b_thread": claim.key.thread, "b_resource": resource}
     bound |= {"b_incarnation": claim.incarnation, "b_token": claim.token}
     return [
         (str(compiled), {name: bound.get(name, value) for name, value in compiled.params.items()})
-        for compiled in _ON_DRIVERS[kind]
+        for compiled in (_ON_DRIVERS if resource is None else _RAISE_ON_DRIVERS)[kind]
     ]
 
 
-def raise_highest(conn: Connection, claim: Claim, resource: str) -> bool:
-    """Notes the claim's token as the highest that `resource` has seen.  False: a newer one was there, nothing was
-    written.
+def raise_highest(conn: Connection, claim: Claim, resource: str) -> None:
+    """Raises the highest token that `resource` has seen, in another store, and holds it until the transaction ends.
+
+    One statement tests and raises: a takeover that begins with it shuts out the turn before, and what follows it in the
+    transaction commits only under a token that no newer one has passed.  Guard: highest <= token.  Raises ClaimLost.
     """
-    mine(conn, claim)
-    return len(run(conn, RAISE_HIGHEST, claim.key, resource=resource, token=claim.token).all()) == 1
+    if conn.dialect.name == "postgresql":
+        run(conn, BOUND_IDLE)
+    judge(run(conn, RAISE_HIGHEST, claim.key, resource=resource, token=claim.token).all())
 
 
 def kept_session(conn: Connection, claim: Claim, name: str) -> str | None:

@@ -22,7 +22,7 @@ class Feature(StrEnum):
     ROLLBACK = "policy rollback"
 
 
-BUILT = frozenset({Feature.CORE, Feature.RQ_DISPATCH, Feature.LATEST})
+BUILT = frozenset({Feature.CORE, Feature.OTHER_STORE, Feature.RQ_DISPATCH, Feature.LATEST})
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,16 @@ TABLE = [
     Row("fetch_select_then_update", Feature.CORE, ["tests/races/test_listed.py::test_listed"]),
     Row("finish_implicit_upto", Feature.CORE, ["tests/races/test_pairs.py::test_pair"]),
     Row("fence_token_only", Feature.CORE, ["tests/races/test_listed.py::test_listed"]),
-    Row("fence_not_established", Feature.OTHER_STORE, []),
-    Row("fence_check_then_write", Feature.OTHER_STORE, []),
+    Row(
+        "fence_not_established",
+        Feature.OTHER_STORE,
+        ["tests/races/test_other_store.py::test_takeover_that_fences_before_it_reads_loses_no_update"],
+    ),
+    Row(
+        "fence_check_then_write",
+        Feature.OTHER_STORE,
+        ["tests/races/test_other_store.py::test_fence_is_held_until_what_follows_it_commits"],
+    ),
     Row("fence_select_without_lock", Feature.CORE, ["tests/races/test_listed.py::test_listed"]),
     Row("delete_resets_token", Feature.CORE, ["tests/races/test_pairs.py::test_pair"]),
     Row(
