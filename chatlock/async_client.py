@@ -24,6 +24,7 @@ from chatlock.client_base import (
 from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event, in_os_thread
 from chatlock.inputs import Key, checked_id
+from chatlock.inside import enter_turn, exit_turn, hold_turn
 from chatlock.io import AsyncIo, settle
 from chatlock.ops.audit import Receipt
 from chatlock.ops.stop import CancelReceipt
@@ -32,7 +33,7 @@ from chatlock.place import await_outcome
 from chatlock.polling import BATCH
 from chatlock.protocol import Backlog, Outcome
 from chatlock.turn import AsyncTurn
-from chatlock.turn_core import TurnCore, enter_turn, exit_turn, hold_turn
+from chatlock.turn_core import TurnCore
 
 T = TypeVar("T")
 

@@ -21,6 +21,7 @@ from chatlock.handlers import Feeds, Handler, call_handler
 from chatlock.heart import Heart
 from chatlock.hooks import By, ClaimGranted, Hooks, TurnEnded
 from chatlock.inputs import Key, checked_key, key_hash
+from chatlock.inside import enter_turn, exit_turn
 from chatlock.intake import Intake
 from chatlock.io import Io, SyncIo, drive
 from chatlock.live import Live
@@ -32,7 +33,7 @@ from chatlock.ops.submit import Submission, submit_in
 from chatlock.place import Place
 from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome
 from chatlock.store import Store, owner_name
-from chatlock.turn_core import TurnCore, enter_turn, exit_turn
+from chatlock.turn_core import TurnCore
 from chatlock.wake.channel import Channel
 from chatlock.wake.waiters import Waiters
 from chatlock.window import Windows

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.hooks import By
 from chatlock.inputs import Key, checked_ms
+from chatlock.inside import holds_turn_of, inside_turn_of
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
 from chatlock.protocol import POLICIES, Answered, NotFound, Outcome, Queued, Refused, Unknown
-from chatlock.turn_core import TurnCore, holds_turn_of, inside_turn_of
+from chatlock.turn_core import TurnCore
 from chatlock.wake.waiters import Waiter
 
 if TYPE_CHECKING:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 import inspect
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,8 +15,7 @@ from sqlalchemy.engine import Connection
 from chatlock.caller import driver_kind, on_caller, on_driver
 from chatlock.errors import ClaimLost, InvalidInput, place_of
 from chatlock.heart import Heart
-from chatlock.hooks import Hooks, TurnEntered, TurnLeft
-from chatlock.inputs import Key, canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
+from chatlock.inputs import canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
 from chatlock.io import Caller, Signal, lives
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
@@ -35,15 +32,6 @@ MARK_BYTES_MAX = 64 * 1024
 ERROR_CHARS_MAX = 200
 QUESTION = "question:1"
 """The step that is a turn's question: asking ends the turn, so there is one."""
-
-_entered: contextvars.ContextVar[frozenset[weakref.ref[TurnCore]]] = contextvars.ContextVar(
-    "chatlock_entered", default=frozenset()
-)
-"""The turns that the current context was in; a task that a turn started has a copy, and may outlive it."""
-_begun: contextvars.ContextVar[frozenset[weakref.ref[TurnCore]]] = contextvars.ContextVar(
-    "chatlock_begun", default=frozenset()
-)
-"""The turns that begin() handed to the current context."""
 
 
 class TurnCore:
@@ -365,39 +353,3 @@ class TurnCore:
         check_text(name, "name")
         c = self.claim
         return digest(c.key.tenant, c.key.thread, c.incarnation, c.from_seq + 1, name)
-
-
-def hold_turn(core: TurnCore) -> None:
-    """The current context was handed the turn by begin(), and has it to run until it ends."""
-    still_open = [other for other in _begun.get() if (held := other()) is not None and held.ended is None]
-    _begun.set(frozenset([*still_open, weakref.ref(core)]))
-
-
-def enter_turn(core: TurnCore, hooks: Hooks) -> None:
-    """The current context runs inside the turn from now on, until the turn ends."""
-    _entered.set(_entered.get() | {weakref.ref(core)})
-    if hooks.subscribers:
-        hooks.tell(TurnEntered(core.claim, core.messages))
-
-
-def exit_turn(core: TurnCore, hooks: Hooks) -> None:
-    """The current context has left the turn; safe in another context than the one that entered, or if none did."""
-    entered = _entered.get()
-    _entered.set(frozenset(other for other in entered if other() not in (None, core)))
-    if hooks.subscribers and any(other() is core for other in entered):
-        hooks.tell(TurnLeft(core.claim))
-
-
-def inside_turn_of(key: Key) -> bool:
-    """Whether the current context runs inside an open turn of the thread: a submit to it never waits, nor claims."""
-    return _any_open(_entered.get(), key)
-
-
-def holds_turn_of(key: Key) -> bool:
-    """Whether the current context has an open turn of the thread from begin(): a submit to it never waits."""
-    return _any_open(_begun.get(), key)
-
-
-def _any_open(turns: frozenset[weakref.ref[TurnCore]], key: Key) -> bool:
-    cores = [turn() for turn in turns]
-    return any(core is not None and core.ended is None and core.claim.key == key for core in cores)

@@ -19,8 +19,8 @@ LAYERS = (
     ("ops",),
     ("turnstile", "executor", "hooks", "io", "caller", "store", "heart", "wake", "window"),
     (
-        *("intake", "turn_core", "turn", "handlers", "live", "place", "flows", "admin", "sweep", "polling", "epoch"),
-        *("why", "backtest", "replay", "doctor", "console", "transfer"),
+        *("intake", "turn_core", "inside", "turn", "handlers", "live", "place", "flows", "admin", "sweep", "polling"),
+        *("epoch", "why", "backtest", "replay", "doctor", "console", "transfer"),
     ),
     ("writes",),
     ("client_base", "client", "async_client"),
