@@ -104,6 +104,9 @@ class Breach(StrEnum):
     SUBMITTER_WAITS = "stuck: a submitter waits for ever"
     CLAIMED_FOREVER = "stuck: the thread stays claimed for ever"
     MESSAGE_UNRESOLVED = "stuck: a message is never answered or dead-lettered"
+    STOPPED_UNASKED = "stop: a turn was stopped that nobody had asked to stop"
+    STOPPED_TOO_OFTEN = "stop: turns over one oldest message were interrupted more than K times"
+    CANCELLED_UNASKED = "stop: a message was cancelled that came after the stop"
     CYCLE = "liveness: a run need not end, states lie on or behind a cycle"
 
 
@@ -159,6 +162,9 @@ class Config:
     latest: bool = False  # submit supersedes what is pending and not handed out
     rollback: int = 0  # rollback policy: ends the turn, its messages are superseded
     park: int = 0  # admin park + resume
+    interrupt: int = 0  # the running turn is asked to stop, for the sake of a new message
+    max_interrupts: int = 1  # over one oldest message
+    stop: int = 0  # the running turn is asked to stop, and what is pending is cancelled
     mut: frozenset = frozenset()
     max_token: int = 15
 
@@ -193,6 +199,11 @@ class Layout:
         self.BHA, self.BLO, self.BFL = (take() for _ in range(3))
         self.STALL, self.Q, self.DISP = (take() for _ in range(3))
         self.DUE, self.RODE, self.BHO, self.BMC, self.BRB, self.BPK = (take() for _ in range(6))
+        self.CAN, self.INTR, self.CUP = take(), take(), take()  # cancel_token, interrupts, cancel_upto
+        self.ASK = take(6)  # ghost: tokens that were asked to stop (bit mask)
+        self.NIN = take(self.maxseq + 1)  # ghost: interrupts of turns over this oldest message
+        self.NAMED = take()  # ghost: bit m set once a stop has named message m
+        self.BIN, self.BST = take(), take()
         self.A = take(0)
         self.asz = 10
         self.nact = cfg.submitters + cfg.pollers
@@ -274,6 +285,41 @@ def make(cfg: Config) -> System:
     m_head = "head_cancelled_before_fetch" in mut
     m_rb_req = "rollback_is_a_request" in mut
 
+    CAN, INTR, CUP, ASK, NIN, NAMED, BIN, BST = L.CAN, L.INTR, L.CUP, L.ASK, L.NIN, L.NAMED, L.BIN, L.BST
+    m_st_flag = "stop_is_a_flag" in mut
+    m_st_any = "force_without_token" in mut
+    m_st_charge = "force_charges" in mut
+    m_st_due = "due_not_in_force" in mut
+    m_st_often = "interrupts_without_end" in mut
+    m_st_held = "stop_cancels_what_is_held" in mut
+    m_st_later = "stop_cancels_what_comes_later" in mut
+
+    def asked(n):
+        """The running turn is asked to stop: the stop names its token."""
+        return n[CAN] and (m_st_flag or n[CAN] == n[DTOK])
+
+    def unasked(n):
+        """The turn is over, and with it what it was asked."""
+        if n[CUP] and asked(n):
+            for q in range(n[DONE] + 1, (n[LAST] if m_st_later else n[CUP]) + 1):
+                if n[MS + q] == PENDING:
+                    if not (n[NAMED] >> n[SM + q]) & 1:
+                        raise Violation(Breach.CANCELLED_UNASKED)
+                    n[MS + q] = OTHER
+        if not m_st_flag:
+            n[CAN] = n[CUP] = 0
+
+    def stopped(n):
+        """The turn ends because it was asked to: released, uncharged."""
+        t = n[DTOK]
+        if not (n[ASK + (t >> 3)] >> (t & 7)) & 1:
+            raise Violation(Breach.STOPPED_UNASKED)
+        unasked(n)
+        n[ST], n[OWN], n[RODE] = IDLE, 0, 0
+        advance(n)
+        settle(n, m_st_due)
+        wake(n)
+
     def settle(n, skip=False):
         """Every transaction that may leave the thread idle with work upserts its due row."""
         if cfg.due and not skip and n[ST] == IDLE and n[LAST] > n[DONE]:
@@ -287,6 +333,7 @@ def make(cfg: Config) -> System:
         while n[DONE] < n[LAST] and n[MS + n[DONE] + 1] != PENDING:
             n[DONE] += 1
         if n[DONE] != d:
+            n[INTR] = 0
             n[FET] = max(n[FET], n[DONE])
             if not m_mid_att:
                 n[ATT] = n[STALL] = 0
@@ -297,6 +344,7 @@ def make(cfg: Config) -> System:
         s[BAK], s[BDE], s[BCA] = cfg.acklost, cfg.delete, cfg.cancel
         s[BHA], s[BLO], s[BFL] = cfg.hang, cfg.lose, cfg.flush
         s[BHO], s[BMC], s[BRB], s[BPK] = cfg.handoff, cfg.midcancel, cfg.rollback, cfg.park
+        s[BIN], s[BST] = cfg.interrupt, cfg.stop
         for i in range(NA):
             s[base[i]] = S0 if i < NS else (QWORK if cfg.rq and i > NS else POLL)
         return bytes(s)
@@ -313,7 +361,7 @@ def make(cfg: Config) -> System:
             raise Violation(Breach.SECOND_INIT)
         n[INC] += 1
         n[ST] = IDLE
-        n[LAST] = n[FET] = n[DONE] = n[ATT] = n[STALL] = 0
+        n[LAST] = n[FET] = n[DONE] = n[ATT] = n[STALL] = n[INTR] = 0
 
     def reset_runner(n, b):
         n[b + TOK] = n[b + RINC] = n[b + UPTO] = n[b + SEEN] = n[b + NLOC] = 0
@@ -425,7 +473,7 @@ def make(cfg: Config) -> System:
                 raise Violation(Breach.DEAD_TOO_EARLY)
             n[MS + q] = DEAD
         n[DONE] = upto
-        n[ATT] = n[STALL] = 0
+        n[ATT] = n[STALL] = n[INTR] = 0
         n[ST] = IDLE
 
     def charge(n, reported=False):
@@ -449,7 +497,11 @@ def make(cfg: Config) -> System:
             n[STALL] += 1
             if n[STALL] >= cfg.max_stalls:
                 n[ST] = PARK
+        done = n[DONE]
+        unasked(n)
         advance(n, m_mid_dead)
+        if n[DONE] > done:  # a new head starts afresh
+            n[ST] = IDLE
         settle(n, m_due_chg and not reported)
         wake(n)
 
@@ -486,7 +538,8 @@ def make(cfg: Config) -> System:
             n[MS + q] = ANSWERED
         if upto > n[DONE]:
             n[DONE] = upto
-        n[ATT] = n[STALL] = 0
+        n[ATT] = n[STALL] = n[INTR] = 0
+        unasked(n)
         n[ST], n[OWN] = IDLE, 0
         advance(n, m_mid_fin)
         n[RODE] = 0
@@ -776,6 +829,11 @@ def make(cfg: Config) -> System:
                 emit(f"{who}: reads value {n[XV]} in the other store", n)
 
             elif pc == WORK:
+                if owns(s, b) and asked(s):
+                    n = bytearray(s)
+                    stopped(n)
+                    abort(n, i)
+                    emit(f"{who}: sees that it is asked to stop, releases", n)
                 if s[RODE] and owns(s, b) and cfg.ride:
                     n = bytearray(s)
                     n[RODE] = 0
@@ -912,7 +970,10 @@ def make(cfg: Config) -> System:
                     n = bytearray(s)
                     n[BFA] -= 1
                     if owns(n, b):
-                        charge(n, True)
+                        if asked(n):
+                            stopped(n)
+                        else:
+                            charge(n, True)
                         abort(n, i)
                         emit(f"{who}: handler fails, released without advancing", n, True)
                     elif m_rel_any and n[ST] == RUN:
@@ -994,6 +1055,7 @@ def make(cfg: Config) -> System:
                     # shielded release; no attempt is charged
                     if owns(n, b):
                         n[ST], n[OWN] = IDLE, 0
+                        unasked(n)
                         advance(n)
                         settle(n)
                         wake(n)
@@ -1022,6 +1084,7 @@ def make(cfg: Config) -> System:
                 if n[MS + q] == PENDING:
                     n[MS + q] = OTHER
             if not m_rb_req:
+                unasked(n)
                 n[ST], n[OWN], n[RODE] = IDLE, 0, 0
                 n[DTOK] += 1
                 n[MAXT] = max(n[MAXT], n[DTOK])
@@ -1029,6 +1092,39 @@ def make(cfg: Config) -> System:
                 settle(n, m_due_can)
                 wake(n)
             emit("rollback: turn ended, its messages superseded", n, True)
+        if s[BIN] and s[ST] == RUN and not asked(s) and (m_st_often or s[INTR] < cfg.max_interrupts):
+            n = bytearray(s)
+            n[BIN] -= 1
+            ask(n)
+            n[INTR] += 1
+            n[NIN + n[DONE] + 1] += 1
+            if n[NIN + n[DONE] + 1] > cfg.max_interrupts:
+                raise Violation(Breach.STOPPED_TOO_OFTEN)
+            emit("interrupt: the running turn is asked to stop", n, True)
+        if s[BST] and s[ST] == RUN:
+            n = bytearray(s)
+            n[BST] -= 1
+            ask(n)
+            n[CUP] = n[LAST]
+            held = n[DONE] if m_st_held else max(n[FET], n[DONE] + 1)
+            for q in range(n[DONE] + 1, n[LAST] + 1):
+                n[NAMED] |= 1 << n[SM + q]
+                if n[MS + q] == PENDING and q > held:
+                    n[MS + q] = OTHER
+            emit("stop: the running turn is asked to stop, what waits is cancelled", n, True)
+        if s[ST] == RUN and asked(s) and not m_st_any:
+            n = bytearray(s)
+            force(n)
+            emit("sweep: the grace is over, the turn is released by force", n)
+        if m_st_any and s[ST] == RUN and s[CAN] == s[DTOK] and s[DISP] != s[CAN]:
+            n = bytearray(s)
+            n[DISP] = s[CAN]
+            emit("sweep: observes that a grace is over", n)
+        if m_st_any and s[ST] == RUN and s[DISP]:
+            n = bytearray(s)
+            n[DISP] = 0
+            force(n)
+            emit("sweep: releases whatever turn runs", n)
         if s[BPK] and s[ST] == IDLE:
             n = bytearray(s)
             n[BPK] -= 1
@@ -1076,8 +1172,9 @@ def make(cfg: Config) -> System:
             n = bytearray(s)
             n[BDE] -= 1
             n[LAST] = n[FET] = n[DONE] = n[ATT] = n[OWN] = n[FETC] = n[STALL] = n[DUE] = n[RODE] = 0
+            n[CAN] = n[INTR] = n[CUP] = n[NAMED] = 0
             for q in range(L.maxseq + 1):
-                n[SM + q] = n[MS + q] = n[NAT + q] = 0
+                n[SM + q] = n[MS + q] = n[NAT + q] = n[NIN + q] = 0
             if m_aba:
                 n[ST] = NONE
                 n[DTOK] = n[INC] = n[MAXT] = 0
@@ -1088,6 +1185,19 @@ def make(cfg: Config) -> System:
             wake(n)
             emit("thread deleted", n, True)
         return out
+
+    def ask(n):
+        t = n[CAN] = n[DTOK]
+        n[ASK + (t >> 3)] |= 1 << (t & 7)
+
+    def force(n):
+        if m_st_charge:
+            n[ATT] += 1
+            if n[ATT] >= cfg.max_attempts:
+                dead_letter(n, n[DONE] + 1)
+        stopped(n)
+        n[DTOK] += 1
+        n[MAXT] = max(n[MAXT], n[DTOK])
 
     CRASHABLE = RUNNING_PCS | {WAIT, AMB, DELIV, SUBSCR, HUNG}
 
@@ -1554,6 +1664,61 @@ MUTANTS = {
         "rollback marks messages superseded but lets the turn finish",
         Breach.RESOLVED_TURN_REPLIED,
         rollback=1,
+        **B,
+    ),
+    # a turn is asked to stop, and released by force once its grace is over
+    "stop_is_a_flag": mutant(
+        "a stop is a flag of the thread that names no token",
+        Breach.STOPPED_UNASKED,
+        interrupt=1,
+        expire=0,
+        crash=0,
+        **B,
+    ),
+    "force_without_token": mutant(
+        "the sweep observes that a grace is over, then releases whatever turn runs",
+        Breach.STOPPED_UNASKED,
+        interrupt=1,
+        expire=0,
+        crash=0,
+        **B,
+    ),
+    "force_charges": mutant(
+        "a forced release is charged as a failure",
+        Breach.DEAD_UNRECEIVED,
+        interrupt=2,
+        max_interrupts=2,
+        submitters=1,
+        expire=0,
+        crash=0,
+        **B,
+    ),
+    "due_not_in_force": mutant(
+        "a forced release writes no due row", Breach.MESSAGE_UNRESOLVED, due=True, interrupt=1, crash=0, **B
+    ),
+    "interrupts_without_end": mutant(
+        "interrupts of one oldest message are not counted",
+        Breach.STOPPED_TOO_OFTEN,
+        interrupt=2,
+        submitters=1,
+        expire=0,
+        crash=0,
+        **B,
+    ),
+    "stop_cancels_what_is_held": mutant(
+        "a stop cancels the messages that the turn has at once",
+        Breach.RESOLVED_TURN_REPLIED,
+        stop=1,
+        expire=0,
+        crash=0,
+        **B,
+    ),
+    "stop_cancels_what_comes_later": mutant(
+        "the end of a stopped turn cancels whatever is pending",
+        Breach.CANCELLED_UNASKED,
+        stop=1,
+        expire=0,
+        crash=0,
         **B,
     ),
 }

@@ -75,6 +75,8 @@ QUICK = [
         **X,
     ),
     Config("latest-rollback-small", crash=0, due=True, lazy=True, latest=True, rollback=1, **X),
+    Config("interrupt-small", crash=0, expire=0, due=True, interrupt=1, midfetch=False, fail=1, **X),
+    Config("stop-small", crash=0, due=True, stop=1, midfetch=False, **X),
     Config(
         "handoff-small",
         crash=0,
@@ -117,6 +119,8 @@ LONG = [
         midfetch=False,
         **X,
     ),
+    Config("interrupt", crash=0, due=True, interrupt=2, fail=1, **X),
+    Config("stop", crash=0, due=True, stop=1, interrupt=1, hang=1, **X),
     Config("3sub", submitters=3, extstore=False),
     Config("3sub-2poll-fail", submitters=3, pollers=2, crash=0, fail=1, extstore=False, max_token=20),
     Config("2poll-2expire", pollers=2, expire=2, max_attempts=3, max_token=20),

@@ -20,9 +20,10 @@ class Feature(StrEnum):
     RQ_DISPATCH = "dispatch to RQ workers"
     LATEST = "policy latest"
     ROLLBACK = "policy rollback"
+    STOP = "interrupt and stop"
 
 
-BUILT = frozenset({Feature.CORE, Feature.OTHER_STORE, Feature.RQ_DISPATCH, Feature.LATEST})
+BUILT = frozenset(Feature)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ TABLE = [
     Row("due_not_in_reclaim", Feature.CORE, ["tests/races/test_pairs.py::test_pair"]),
     Row("due_not_in_resume", Feature.CORE, ["tests/races/test_pairs.py::test_pair"]),
     Row("due_not_in_lazy_submit", Feature.CORE, ["tests/races/test_listed.py::test_listed"]),
-    Row("due_not_in_rollback", Feature.ROLLBACK, []),
+    Row("due_not_in_rollback", Feature.ROLLBACK, ["tests/races/test_stops.py::test_pair_of_a_stop"]),
     Row("due_deleted_without_lock", Feature.CORE, ["tests/races/test_listed.py::test_listed"]),
     Row("due_from_unlocked_last_seq", Feature.CORE, ["tests/races/test_pairs.py::test_pair"]),
     Row("due_deleted_after_claim", Feature.CORE, ["tests/races/test_listed.py::test_listed"]),
@@ -183,5 +184,16 @@ TABLE = [
         Feature.CORE,
         ["tests/races/test_recovery.py::test_finish_passes_over_what_was_cancelled_in_its_range"],
     ),
-    Row("rollback_is_a_request", Feature.ROLLBACK, []),
+    Row("rollback_is_a_request", Feature.ROLLBACK, ["tests/races/test_stops.py::test_pair_of_a_stop"]),
+    Row("stop_is_a_flag", Feature.STOP, ["tests/races/test_stops.py::test_stop_of_the_turn_before_is_void"]),
+    Row("force_without_token", Feature.STOP, ["tests/races/test_stops.py::test_stop_of_the_turn_before_is_void"]),
+    Row("force_charges", Feature.STOP, ["tests/races/test_stops.py::test_forced_release_charges_nothing"]),
+    Row("due_not_in_force", Feature.STOP, ["tests/races/test_stops.py::test_pair_of_a_stop"]),
+    Row("interrupts_without_end", Feature.STOP, ["tests/races/test_stops.py::test_interrupts_of_one_message_end"]),
+    Row("stop_cancels_what_is_held", Feature.STOP, ["tests/races/test_stops.py::test_pair_of_a_stop"]),
+    Row(
+        "stop_cancels_what_comes_later",
+        Feature.STOP,
+        ["tests/races/test_stops.py::test_what_comes_after_a_stop_is_not_part_of_it"],
+    ),
 ]

@@ -191,6 +191,14 @@ def _stale(arena: Arena, key: Key) -> Held:
     return held
 
 
+def _overdue(arena: Arena, key: Key) -> Held:
+    """A turn holds m1, m2 waits, and the turn was asked to stop for longer than its grace."""
+    held = _more(arena, key)
+    asked = "UPDATE chatlock_threads SET cancel_token = token, cancel_until = 1, cancel_queued = 'keep'"
+    arena.rows(f"{asked}{OF_THREAD} RETURNING 1", key.tenant, key.thread)
+    return held
+
+
 def _pending(arena: Arena, key: Key) -> Held:
     """m1 and m2 wait for a turn; the one that had m1 was released."""
     held = _more(arena, key)
@@ -252,6 +260,7 @@ SCENES: dict[str, Callable[[Arena, Key], Held]] = {
     "running": _running,
     "more": _more,
     "stale": _stale,
+    "overdue": _overdue,
     "pending": _pending,
     "parked": _parked,
     "absent": _absent,

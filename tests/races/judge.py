@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chatlock import Cancelled, Key
+from chatlock import Cancelled, CancelReceipt, Key
 from chatlock.ops import fetch, operate, unanswered
 from chatlock.ops.audit import Act
 from chatlock.ops.claim import Granted
@@ -27,6 +27,8 @@ TURN_STATE = {
     Event.RELEASE: ("released",),
     Event.RECLAIM: ("reclaimed",),
     Event.FREE: ("released", "reclaimed"),
+    Event.FORCE: ("released",),
+    Event.ROLLBACK: ("released",),
 }
 """What these events leave of the turn that the scene started."""
 OF_THE_HOLDER = {Event.FETCH, Event.HEARTBEAT, Event.FENCE, Event.FINISH, Event.HAND_OFF, Event.FAIL, Event.RELEASE}
@@ -40,6 +42,7 @@ STATUS_IN = {
     "running": Status.RUNNING,
     "more": Status.RUNNING,
     "stale": Status.RUNNING,
+    "overdue": Status.RUNNING,
     "pending": Status.IDLE,
     "charged": Status.IDLE,
     "reclaimed": Status.IDLE,
@@ -214,7 +217,10 @@ def judge_told(arena: Arena, game: Game) -> None:
     values = {actor: game.played.value(actor) for actor in game.moves}
     cancelled = {value.message_id for value in values.values() if isinstance(value, Cancelled)}
     found_cancelled = {name for (_, name), (_, disposition, _) in messages.items() if disposition == "cancelled"}
-    assert cancelled == found_cancelled, f"told {cancelled}, found {found_cancelled} cancelled\n{game.played}"
+    stops = [value for value in values.values() if isinstance(value, CancelReceipt) and value.done]
+    at_once = cancelled.union(*(receipt.waiting for receipt in stops))
+    at_the_end = at_once.union(*(receipt.held for receipt in stops))
+    assert at_once <= found_cancelled <= at_the_end, f"told {stops}, found {found_cancelled} cancelled\n{game.played}"
     for grant in game.grants():
         assert turns[grant.claim.token][1] == grant.claim.claim_id, f"the turn of {grant.claim} is not its own"
     for actor, value in values.items():

@@ -12,9 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from chatlock import Cancelled, ClaimLost
 from chatlock.dialects import BEGIN, Fault, fault_of
 from chatlock.ops import claim, fence, fetch, finish, heartbeat, operate, unanswered
+from chatlock.ops import stop as stop_op
 from chatlock.ops import submit as submit_op
 from chatlock.ops.audit import Act
-from chatlock.protocol import Event
+from chatlock.protocol import Event, Interrupt
 from chatlock.store import finish_once, submit_once
 from chatlock.testing import point
 from tests.races.arena import LIMITS, finish_of, request, submission
@@ -141,7 +142,14 @@ def hand_off(me: Actor) -> Any:
     return finish_once(me.executor, finish_of(me.held.claim, me.held.hand, f"by {me.name}"), request(me.name))
 
 
-@move("more", if_true(Event.FAIL))
+def failed(result: Any) -> tuple[Event, ...]:
+    """A turn that was asked to stop is released."""
+    if result is None:
+        return ()
+    return (Event.RELEASE,) if result.error == unanswered.STOPPED else (Event.FAIL,)
+
+
+@move("more", failed)
 def fail(me: Actor) -> Any:
     count = len(me.held.hand)
     return me.transaction(
@@ -282,6 +290,39 @@ def free_stale(me: Actor) -> Any:
     return me.transaction(
         "free", lambda c: unanswered.free(c, me.held.key, token, act, force=False, limits=LIMITS, jitter=1.0)
     )
+
+
+def affecting(event: Event) -> Callable[[Any], tuple[Event, ...]]:
+    return lambda result: ((event,) if result.affected else ()) + stored(result)
+
+
+@variant("more", affecting(Event.INTERRUPT))
+def interrupt(me: Actor) -> Any:
+    what = replace(submission(me.held.key, f"new-{me.name}"), policy="interrupt", interrupt=Interrupt())
+    wanted = request(me.name)
+    return me.transaction("submit", lambda c: submit_op.submit(c, what, wanted, LIMITS))
+
+
+@variant("more", affecting(Event.ROLLBACK))
+def roll_back(me: Actor) -> Any:
+    """The turn that it names alone; without a claim, so that the thread must be found by its due row."""
+    what = replace(submission(me.held.key, f"new-{me.name}"), policy="rollback", if_turn=me.held.claim.token)
+    return me.transaction("submit", lambda c: submit_op.submit(c, what, None, LIMITS))
+
+
+@variant("more", if_done(Event.STOP))
+def stop(me: Actor) -> Any:
+    """What waits is cancelled, and what the turn has if it ends without an answer."""
+    far, token = LIMITS.backoff_max_ms, me.held.claim.token
+    return me.transaction(
+        "stop", lambda c: stop_op.stop(c, me.held.key, token, "cancel", grace_ms=1, backoff_max_ms=far)
+    )
+
+
+@variant("overdue", if_true(Event.FORCE))
+def force(me: Actor) -> Any:
+    seen = unanswered.Observed(me.held.key, me.held.claim.token, 0, stale=False, overdue=True)
+    return me.transaction("force", lambda c: stop_op.force(c, seen))
 
 
 @contextmanager

@@ -19,7 +19,20 @@ from chatlock.charging import charge, received, starts_at
 from chatlock.executor import Executor
 from chatlock.flows import Flows
 from chatlock.heart import Heart
-from chatlock.ops import claim, due, epoch, fetch, finish, inspect, operate, resolve, submit, unanswered
+from chatlock.ops import (
+    claim,
+    due,
+    epoch,
+    fetch,
+    finish,
+    heartbeat,
+    inspect,
+    operate,
+    resolve,
+    stop,
+    submit,
+    unanswered,
+)
 from chatlock.place import Place
 from chatlock.testing import point
 from chatlock.turn_core import TurnCore
@@ -29,6 +42,7 @@ from tests.races import test_listed as schedules
 from tests.races import test_pairs as pairs
 from tests.races import test_recovery as recovery
 from tests.races import test_set_clock as set_clock
+from tests.races import test_stops as stops
 from tests.races import test_told as told
 from tests.races.weaken import Weakening, weakening
 from tests.support import ROOT
@@ -317,6 +331,57 @@ def mid_finish_counts_rows(weak: Weakening) -> None:
     weak.source(finish._resolve, ("answered != what.held", "answered != what.upto - claim.from_seq"))
 
 
+# -- stops --
+def stopped_pair(*moves: str) -> Callable[..., None]:
+    return partial(stops.test_pair_of_a_stop, moves)
+
+
+@variant(stopped_pair("roll_back", "finish_hot"))
+def rollback_is_a_request(weak: Weakening) -> None:
+    weak.source(stop.roll_back, ("    end_unanswered(", "    return row\n    end_unanswered("))
+
+
+@variant(stopped_pair("roll_back", "beat"))
+def due_not_in_rollback(weak: Weakening) -> None:
+    weak.source(unanswered.end_unanswered, ("if status == Status.IDLE and left:", "if False:"))
+    weak.source(submit.submit, ("if granted is None and row.status == Status.IDLE:", "if False:"))
+
+
+@variant(stops.test_stop_of_the_turn_before_is_void)
+def stop_is_a_flag(weak: Weakening) -> None:
+    weak.source(heartbeat._extended, ("beaten.cancel_token == claim.token", "beaten.cancel_token is not None"))
+
+
+@variant(stops.test_stop_of_the_turn_before_is_void)
+def force_without_token(weak: Weakening) -> None:
+    weak.sql("stop.lock_overdue", (OF_TOKEN, ""))
+
+
+@variant(stops.test_forced_release_charges_nothing)
+def force_charges(weak: Weakening) -> None:
+    weak.source(stop.force, ("charged=uncharged(row)", "charged=uncharged(row)._replace(attempts=row.attempts + 1)"))
+
+
+@variant(stopped_pair("force", "beat"))
+def due_not_in_force(weak: Weakening) -> None:
+    weak.source(unanswered.end_unanswered, ("if status == Status.IDLE and left:", "if False:"))
+
+
+@variant(stops.test_interrupts_of_one_message_end)
+def interrupts_without_end(weak: Weakening) -> None:
+    weak.source(stop.interrupt, ("row.interrupts >= bounds.per_head_max", "False"))
+
+
+@variant(stopped_pair("stop", "finish_hot"))
+def stop_cancels_what_is_held(weak: Weakening) -> None:
+    weak.source(stop.stop, ("above = held_upto(row)", "above = row.done_seq"))
+
+
+@variant(stops.test_what_comes_after_a_stop_is_not_part_of_it)
+def stop_cancels_what_comes_later(weak: Weakening) -> None:
+    weak.source(resolve.cancel_stopped, ("upto=row.cancel_upto", "upto=row.last_seq"))
+
+
 # -- due rows --
 @variant(pair("submit_hot", "finish_hot"))
 def due_not_in_finish(weak: Weakening) -> None:
@@ -548,6 +613,7 @@ def test_weakened_product_goes_red(
 
 
 def test_model_table_names_the_tests_that_catch_its_variants() -> None:
-    core = {row.variant: row.caught_by for row in TABLE if row.applies in (Feature.CORE, Feature.LATEST)}
+    raced = (Feature.CORE, Feature.LATEST, Feature.ROLLBACK, Feature.STOP)
+    core = {row.variant: row.caught_by for row in TABLE if row.applies in raced}
     assert core.keys() == VARIANTS.keys()
     assert [name for name, control in VARIANTS.items() if control.node_id() not in core[name]] == []
