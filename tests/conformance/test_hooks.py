@@ -183,7 +183,7 @@ def test_without_a_subscriber_no_notice_is_made(chat: Any, monkeypatch: pytest.M
     def made(*facts: Any) -> None:
         raise AssertionError("a notice was made for nobody")
 
-    for name in ("flows.ClaimGranted", "flows.TurnEnded", "turn_core.TurnEntered", "hooks.SubmitEnded"):
+    for name in ("flows.ClaimGranted", "flows.TurnEnded", "inside.TurnEntered", "hooks.SubmitEnded"):
         monkeypatch.setattr(f"chatlock.{name}", made)
     chat.handler()(lambda turn: "ok")
     assert isinstance(chat.submit("c1", "hello"), Answered)
