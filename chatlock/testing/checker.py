@@ -12,6 +12,7 @@ from chatlock.testing.checks_of_turns import (
     AnsweredWasReceived,
     DeadWasTried,
     FencedAfterReclaim,
+    HeldUntilAnswered,
     RangesTile,
     TokensRise,
 )
@@ -25,6 +26,7 @@ CHECKS: tuple[type[Check], ...] = (
     AnsweredOnce,
     StoredOnce,
     FencedAfterReclaim,
+    HeldUntilAnswered,
     OutcomeWasTrue,
     RepliesAgree,
     SubmitsInOrder,

@@ -206,6 +206,30 @@ class FencedAfterReclaim(Check):
                 yield key, f"turn {token} finished although {why}"
 
 
+class HeldUntilAnswered(Check):
+    name = "held_until_answered"
+    text = 'after a question with awaiting="hold" no turn begins before somebody answers or closes it'
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._closing: set[MessageId] = set()
+        self._deleting: set[Key] = set()
+        self._open: dict[Key, Event] = {}
+
+    def see(self, event: Event, key: Key) -> Iterator[str]:
+        match event["event"]:
+            case "asked" if event["what"] == "delete":
+                self._deleting.add(key)
+            case "asked" if "message_id" in event:
+                self._closing.add((key, event["message_id"]))
+            case "asking" if event["awaiting"] == "hold":
+                self._open[key] = event
+            case "began" if key in self._open and key not in self._deleting:
+                asking = self._open[key]
+                if event["token"] > asking["token"] and (key, asking["question"]) not in self._closing:
+                    yield f"turn {event['token']} began while turn {asking['token']} waited for an answer"
+
+
 class DeadWasTried(Check):
     name = "dead_was_tried"
     text = "a message is dead only after as many charged turns over it as the limit says"

@@ -9,7 +9,8 @@ An event is a plain dict, one line of JSON: `event`, `tenant`, `thread`, and
 | began | token, messages, call | by who runs a turn, as soon as it has it (messages: pairs of seq and message_id) |
 | fetched | token, messages | after a fetch in mid-turn, with what was new |
 | finishing | token, upto, reply | before a turn is finished |
-| finished | token | when finish has returned |
+| finished | token | when finish or suspend has returned |
+| asking | token, question, awaiting | when suspend has returned |
 | over | token, why | when someone is told that this turn's claim is no longer valid |
 | effecting | token, effect | before an effect under the turn's token: a fence, a mark, a write in another store |
 | effected | token, effect | when it was accepted |
@@ -107,6 +108,10 @@ class History:
     def finished(self, turn: Turn | AsyncTurn) -> None:
         """finish has returned, or the transaction that it was part of has committed."""
         self.note("finished", turn.key, token=turn.token)
+
+    def asking(self, turn: Turn | AsyncTurn, question: str, awaiting: str) -> None:
+        """suspend has returned: the question is open, or was."""
+        self.note("asking", turn.key, token=turn.token, question=question, awaiting=awaiting)
 
     def over(self, key: Key, token: int, why: str) -> None:
         """Someone is told that the claim with this token is no longer valid: freed, parked, deleted, lost, failed."""

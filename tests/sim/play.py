@@ -24,12 +24,16 @@ from tests.sim.truth import Truth
 from tests.sim.world import Rates, Swallowed, World
 
 FAULTS = ("kill", "pause", "interrupt", "outage", "clock", "ack_lost", "error_before_commit")
-ACTS = ("cancel", "promote", "park", "resume", "free", "delete", "redrive", "status")
-WAYS = ("twice", "block", "caller", "rollback", "reject", "recreate", "inner", "drop", "exit", "hang")
+ACTS = ("cancel", "promote", "park", "resume", "free", "delete", "redrive", "status", "edit", "answer")
+WAYS = ("twice", "block", "caller", "rollback", "reject", "recreate", "inner", "drop", "exit", "hang", "ask")
 GENTLE_FAULTS = ("interrupt", "ack_lost", "error_before_commit")
 SILENT = ("drop", "hang", "exit", "no_heartbeat")
 STEPS_EXPECTED = 300
 TRACE_SHOWN = 40
+COUNTED = (
+    ("told", "outcome"), ("over", "why"), ("asking", "awaiting"), ("message", "disposition"), ("turn", "state"),
+)  # fmt: skip
+"""Events that are counted, by one of their fields."""
 
 
 @dataclass
@@ -178,7 +182,7 @@ def _judge(cast: Cast, error: BaseException | None) -> None:
 def _count(cast: Cast) -> None:
     """What this run came past, so that rare paths can be seen to be taken."""
     for event in cast.history.events:
-        for kind, name in (("told", "outcome"), ("over", "why"), ("message", "disposition"), ("turn", "state")):
+        for kind, name in COUNTED:
             if event["event"] == kind:
                 cast.world.reached[f"{kind} {event[name]}"] += 1
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from chatlock import Chatlock, ClaimLost, Interrupt, Limits, Outcome, Turn, TurnNotFinished, TurnNotGranted, dialects
 from chatlock.errors import ChatlockError
 from chatlock.inputs import Key
+from chatlock.protocol import AWAITING_RULES
 from chatlock.testing.history import History
 from tests.sim.fibers import Fiber
 from tests.sim.world import ConnectionLost, Process, World
@@ -319,6 +320,7 @@ class Cast:
         reply = {"turn": turn.token, "answers": [message.message_id for message in turn.messages]}
         ways = ["return"] * 5 + ["finish", "upto", "commit", "rollback", "raise", "fail", "release"]
         ways += ["hang"] if self.likes("hang") else []
+        ways += ["ask"] * 6 if self.likes("ask") else []
         match "return" if self.calm else self.random.choice(ways):
             case "return":
                 self.history.finishing(turn, reply)
@@ -331,6 +333,11 @@ class Cast:
                 first = turn.messages[0].seq
                 self.history.finishing(turn, reply, first)
                 turn.finish(reply, upto=first)
+                self.history.finished(turn)
+            case "ask":
+                rule = self.random.choice(list(AWAITING_RULES))
+                self.history.finishing(turn, reply)
+                self.history.asking(turn, turn.suspend(reply, awaiting=rule), rule)
                 self.history.finished(turn)
             case "commit" | "rollback" as way:
                 self._finish_in(site, turn, reply, commit=way == "commit")
@@ -397,6 +404,12 @@ class Cast:
         match act:
             case "cancel":
                 self.history.told(key, call, site.chat.cancel(thread, message_id))
+            case "answer":
+                self._decide(site, key, self.world.truth.awaiting(thread))
+            case "edit":
+                edit_id = f"edit-{message_id}-{self.random.choice([1, 2])}"
+                edited = self.history.asked(key, "submit", edit_id, edit_id)
+                self.history.told(key, edited, site.chat.edit(thread, message_id, {"kind": "ok"}, edit_id))
             case "status":
                 self.history.told(key, call, site.chat.status(thread, message_id))
             case "promote":
@@ -417,6 +430,12 @@ class Cast:
                 site.chat.resume(thread, actor="op")
             case "delete":
                 site.chat.delete(thread, actor="op")
+
+    def _decide(self, site: Site, key: Key, question: str) -> None:
+        """Answers the open question, or what is none; now and then another person decides otherwise."""
+        decision = {"kind": "ok", "decision": self.random.choice(["yes", "no"])}
+        call = self.history.asked(key, "submit", question, decision)
+        self.history.told(key, call, site.chat.answer(key.thread, question, decision, wait_ms=0))
 
     def verify(self, site: Site) -> None:
         for breach in site.chat.verify().breaches:
@@ -461,6 +480,9 @@ class Cast:
         for row in self.world.truth.threads():
             if row.status == "parked":
                 self.wait(self.call(site, "resume", partial(site.chat.resume, row.thread, actor="op")))
+            if row.held and row.pending and row.awaiting is not None:
+                decide = partial(self._decide, site, Key(TENANT, row.thread), row.awaiting)
+                self.wait(self.call(site, "answer", decide))
             if row.status == "running" or (row.pending and row.status != "deleted"):
                 return False
         return True

@@ -21,11 +21,12 @@ RARE = {
     *(f"told {name}" for name in ("Answered", "AlreadyAnswered", "Queued", "Busy", "Cancelled", "Dead", "Parked")),
     *(f"told {name}" for name in ("Gone", "NotFound", "Refused", "Superseded", "Unknown")),
     *(f"over {name}" for name in ("lost", "failed", "released", "parked", "freed", "stopped")),
+    *(f"asking {name}" for name in ("hold", "run", "cancel")),
     *(f"turn {name}" for name in ("done", "failed", "released", "reclaimed", "gave_up")),
     *(f"message {name}" for name in ("answered", "cancelled", "superseded", "dead", "deleted")),
     *(f"committed {name}" for name in ("submit_hot", "submit", "claim", "claim_due", "fetch", "finish_hot", "finish")),
     *(f"committed {name}" for name in ("fail", "release", "reclaim", "free", "cancel", "park", "resume", "delete")),
-    *(f"committed {name}" for name in ("stop", "force", "promote")),
+    *(f"committed {name}" for name in ("stop", "force", "promote", "edit")),
     *(f"committed {name}" for name in ("session", "mark", "report_late", "user", "windows.observe")),
 }
 

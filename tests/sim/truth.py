@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 THREADS = """
 SELECT thread_id, status, token, incarnation, last_seq > done_seq AS pending, not_before, attempts + stalls AS charged,
-       fetched_seq - done_seq AS fetched
+       fetched_seq - done_seq AS fetched, awaiting, awaiting IS NOT NULL AND awaiting_rule = 'hold' AS held
   FROM chatlock_threads ORDER BY thread_id
 """
 RESOLVED = """
@@ -15,6 +15,7 @@ SELECT thread_id, incarnation, seq, disposition, turn_token FROM chatlock_messag
 """
 NOT_DUE = """
 SELECT t.thread_id FROM chatlock_threads t WHERE t.status = 'idle' AND t.last_seq > t.done_seq
+   AND (t.awaiting IS NULL OR t.awaiting_rule <> 'hold')
    AND NOT EXISTS (SELECT 1 FROM chatlock_due d WHERE d.tenant = t.tenant AND d.thread_id = t.thread_id)
 """
 WRONG_HOLES = """
@@ -56,6 +57,8 @@ class Thread(NamedTuple):
     not_before: int = 0
     charged: int = 0
     fetched: int = 0
+    awaiting: str | None = None
+    held: bool = False
 
 
 class Truth:
@@ -72,6 +75,10 @@ class Truth:
 
     def token_of(self, thread: str) -> int:
         return next((row.token for row in self.threads() if row.thread == thread), 0)
+
+    def awaiting(self, thread: str) -> str:
+        """The question that is open in it, or what is none."""
+        return next((row.awaiting for row in self.threads() if row.thread == thread and row.awaiting), "no-question")
 
     def pending_in(self, thread: str, token: int) -> tuple[list[int] | None, int]:
         """The pending messages of a thread that runs under this token, and its attempts; None: it does not."""
@@ -117,6 +124,8 @@ class Truth:
             found.append(f"{row.thread} was claimed again under token {row.token}")
         if now_ms < due_at <= now_ms + self._backoff_max_ms:
             found.append(f"{row.thread} was claimed {due_at - now_ms} ms before its backoff was over")
+        if before.held and row.held:
+            found.append(f"{row.thread} was claimed while a question held it")
         if before.charged and row.fetched:
             found.append(f"a fetch rode in the claim of {row.thread} after a charge: it proves no receipt")
         return found

@@ -281,6 +281,19 @@ def finish_after_a_newer_turn_began(events: list[Event]) -> None:
     moved(events, find(events, "began", token=5), after=find(events, "began", token=4))
 
 
+def asks(events: list[Event], awaiting: str) -> int:
+    """Turn 1 ended with a question, as it turns out; where the next event stands."""
+    finished = find(events, "finished", token=1)
+    at = events.index(finished) + 1
+    events.insert(at, {**finished, "event": "asking", "question": "q", "awaiting": awaiting})
+    return at + 1
+
+
+@breaks("held_until_answered")
+def turn_while_a_question_is_open(events: list[Event]) -> None:
+    asks(events, "hold")
+
+
 # -- outcomes ----------------------------------------------------------------------------
 def retold(events: list[Event], told: Event, **fields: Any) -> None:
     """Someone asks for the message once more at the end, and is told this."""
@@ -410,6 +423,22 @@ def test_corrupted_history_is_refused_for_its_own_reason(name: str, corrupt: Cor
     corrupt(events)
     assert events != sound()
     assert names(events) == {name}
+
+
+@pytest.mark.parametrize(("what", "message_id"), [("submit", "q"), ("cancel", "q"), ("delete", None)])
+def test_question_that_somebody_closes_holds_no_longer(what: str, message_id: str | None) -> None:
+    closing = {**find(sound(), "asked", what="cancel"), "what": what, "message_id": message_id}
+    for before in (0, 1):
+        events = sound()
+        events.insert(asks(events, "hold") - before, closing)
+        assert "held_until_answered" not in {breach.invariant for breach in check(events)}
+
+
+@pytest.mark.parametrize("awaiting", ["run", "cancel"])
+def test_question_that_lets_turns_begin_holds_nothing(awaiting: str) -> None:
+    events = sound()
+    asks(events, awaiting)
+    assert check(events, attempts_max=TRIES) == ()
 
 
 def test_every_check_has_a_corruption() -> None:
