@@ -39,8 +39,9 @@ demo-workers: $(WORKERS) ## The same on PostgreSQL, Valkey, a poller and 2 RQ wo
 demo-chat: $(CHAT) ## Serve a chat page with and without chatlock side by side (CHECK=1 drives it and judges; PORT=8000)
 	$(BIN)/python -m examples.fastapi_chat $(if $(CHECK),--check,--port $(PORT))
 
-ui-shot: $(CHAT) ## Take the pictures of the docs with a real headless Chromium
+ui-shot: $(CHAT) ## Take the pictures of the docs with a real headless Chromium, which it installs or fails without
 	$(BIN)/python -m tools.chat_shot
+	$(BIN)/python -m tools.ui_shot
 
 test: $(DEV) ## Run the whole suite on real servers that it starts itself (ARGS=tests/races runs a part)
 	$(BIN)/python -m tests.run $(ARGS)

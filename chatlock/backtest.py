@@ -14,6 +14,15 @@ from chatlock.protocol import Limits
 
 
 @dataclass(frozen=True)
+class Judged:
+    """A run, and the window that was in force when it started."""
+
+    started_at: int
+    run_ms: int
+    window_ms: int
+
+
+@dataclass(frozen=True)
 class Tried:
     """One margin over an agent's runs.
 
@@ -60,6 +69,16 @@ def _tried(agent: str, histories: Sequence[tuple[int, int | None, int]], margin:
         delay_p95_ms=at_share(windows, 0.95),
         delay_max_ms=windows[-1],
     )
+
+
+def judged(runs: Iterable[Run], limits: Limits) -> list[Judged]:
+    """The runs of one agent in order of their starts, each by what had ended before it."""
+    ordered = sorted(runs, key=lambda run: run.started_at)
+    histories = _histories(ordered, limits.window_days)
+    return [
+        Judged(run.started_at, run_ms, limits.window_ms(longest_ms, count))
+        for run, (run_ms, longest_ms, count) in zip(ordered, histories, strict=True)
+    ]
 
 
 def at_share(ordered: Sequence[int], share: float) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.engine import Connection
 
 from chatlock.admin import act
-from chatlock.backtest import Tried, backtest
+from chatlock.backtest import Judged, Tried, backtest, judged
 from chatlock.executor import Executor
 from chatlock.inputs import Key
 from chatlock.ops import arrivals, contents, forget, load, report, runs, verify
@@ -213,6 +213,11 @@ class Console:
         """What each margin would have done to the runs that ended in the last since_ms."""
         recorded = self._executor.read("runs", lambda c: runs.list_runs(c, agent, since_ms))
         return backtest(recorded, margins, self._limits)
+
+    def judged_runs(self, agent: str, since_ms: int) -> list[Judged]:
+        """The agent's runs of the last since_ms, each with the window that those before it had set."""
+        recorded = self._executor.read("runs", lambda c: runs.list_runs(c, agent, since_ms))
+        return judged(recorded, self._limits)
 
     def arrivals(self, scope: Scope, since_ms: int) -> list[Arrival]:
         """What was received in the last since_ms in threads where a turn ended since, for `replay`."""

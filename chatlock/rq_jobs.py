@@ -30,6 +30,7 @@ from chatlock.hosting import Host, load_chat
 from chatlock.inputs import Key, checked_key, key_hash
 from chatlock.observe import SHARED_FILES, prometheus
 from chatlock.ops.due import Dispatched
+from chatlock.protocol import Limits
 from chatlock.settings import Settings
 from chatlock.termination import Termination
 
@@ -38,6 +39,8 @@ log = logging.getLogger("chatlock")
 FUNCTION = "chatlock.rq_jobs.run_thread"
 SERIALIZER = "json"
 FAILED_S = 60
+TURN_MAX_S = Limits().window_cap_ms // 1_000
+"""When RQ gives a job up: no window is longer, so that the thread was freed before."""
 QUEUED_MAX = 1_000
 SOCKET_S = 2.0
 SAME_SIGNAL_S = 1.0
@@ -260,7 +263,6 @@ class RqSender:
         )
         self._queue = ThreadQueue(settings.queue, connection=self._redis, serializer=SERIALIZER)
         self._lease = timedelta(milliseconds=settings.dispatch_lease_ms)
-        self._turn_max_s = settings.turn_max_s
         self._reachable = True
 
     def room(self) -> int:
@@ -298,7 +300,7 @@ class RqSender:
             unique=True,
             result_ttl=0,
             failure_ttl=FAILED_S,
-            job_timeout=self._turn_max_s,
+            job_timeout=TURN_MAX_S,
             description=job_id[:12],
             at_front=wake_up.retried,
         )

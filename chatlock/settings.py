@@ -33,12 +33,14 @@ class Settings(BaseSettings):
     tenant_turns_max: int | None = Field(
         None, ge=1, description="Turns of one tenant that run at once; none: any number."
     )
-    turn_max_s: int = Field(7_200, ge=1, description="When RQ gives up a job; the window frees its thread before.")
     drain_ms: int = Field(20_000, ge=0, description="How long SIGTERM lets running turns end.")
     pool_size: int = Field(5, ge=1, le=100, description="Database connections.")
     pooler: Literal["transaction"] | None = Field(None, description="Set behind a transaction pooler.")
     host: str = Field("127.0.0.1", description="Where /livez, /readyz and /metrics are served.")
     port: int = Field(8008, ge=0, le=65_535, description="Their port; 0 = any free one.")
+    ui_token: SecretStr | None = Field(
+        None, min_length=16, description="Opens the web view at /ui; none: there is none."
+    )
 
     @model_validator(mode="after")
     def _related(self) -> Self:

@@ -1,4 +1,4 @@
-"""/livez, /readyz and /metrics on a small HTTP server in OS threads of its own."""
+"""/livez, /readyz, /metrics and /ui on a small HTTP server in OS threads of its own."""
 
 from __future__ import annotations
 
@@ -16,18 +16,31 @@ class Page(NamedTuple):
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = {}
 
 
 class HealthServer:
-    """Serves one page for each path; port 0 takes any free one."""
+    """Serves one page for each path, and what is below /ui by `view`; port 0 takes any free one."""
 
-    def __init__(self, host: str, port: int, pages: Mapping[str, Callable[[], Page]]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, Callable[[], Page]],
+        view: Callable[[str, dict[str, str]], Page] | None = None,
+    ) -> None:
         class Handler(BaseHTTPRequestHandler):
             timeout = REQUEST_S
 
             def do_GET(self) -> None:
-                page = pages.get(self.path.partition("?")[0], _unknown)()
+                path = self.path.partition("?")[0]
+                if view is not None and f"{path}/".startswith("/ui/"):
+                    page = view(self.path, dict(self.headers.items()))
+                else:
+                    page = pages.get(path, _unknown)()
                 self.send_response(page.status)
+                for name, value in page.headers.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Type", page.content_type)
                 self.send_header("Content-Length", str(len(page.body)))
                 self.end_headers()

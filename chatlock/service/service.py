@@ -8,6 +8,7 @@ import threading
 import time
 
 from chatlock import migrations
+from chatlock.console import Console
 from chatlock.dialects import checked_url, existing, surely_apart
 from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.executor import Executor
@@ -20,6 +21,7 @@ from chatlock.service.http import HttpSender
 from chatlock.service.loop import Loop
 from chatlock.service.metrics import metrics_of
 from chatlock.service.systemd import notify
+from chatlock.service.ui import View
 from chatlock.settings import Settings
 from chatlock.store import owner_name
 from chatlock.sweep import Sweep
@@ -59,8 +61,10 @@ class Service:
         self.dispatcher = self._dispatcher()
         self.wake = wake_of(settings, url)
         pages = {"/livez": self.livez, "/readyz": self.readyz, "/metrics": self._metrics_page}
+        token = settings.ui_token
+        view = View(Console(self.executor, limits), token.get_secret_value()).answer if token is not None else None
         try:
-            self.health = HealthServer(settings.host, settings.port, pages)
+            self.health = HealthServer(settings.host, settings.port, pages, view)
         except OSError as error:
             where, why = f"{settings.host}:{settings.port}", error.strerror
             raise InvalidInput("bad_address", f"cannot listen on {where}: {why}; set another CHATLOCK_PORT") from None

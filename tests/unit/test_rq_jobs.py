@@ -57,11 +57,11 @@ def fetched(server: redis.Redis, job_id: str = JOB_ID) -> Job:
 
 # -- the poller's side -------------------------------------------------------------------------------------------------
 def test_job_names_the_wake_up_and_carries_the_key_alone(server: redis.Redis) -> None:
-    RqSender(settings(turn_max_s=77)).send(WAKE_UP, "turns")
+    RqSender(settings()).send(WAKE_UP, "turns")
     assert server.lrange("rq:queue:chatlock", 0, -1) == [JOB_ID.encode()]
     stored: dict[bytes, bytes] = server.hgetall(f"rq:job:{JOB_ID}")  # type: ignore[assignment]
     assert json.loads(zlib.decompress(stored[b"data"])) == [FUNCTION, None, ["t", KEY.thread], {}]
-    assert (stored[b"timeout"], stored[b"result_ttl"], stored[b"failure_ttl"]) == (b"77", b"0", b"60")
+    assert (stored[b"timeout"], stored[b"result_ttl"], stored[b"failure_ttl"]) == (b"7200", b"0", b"60")
     others = b"".join(value for name, value in stored.items() if name != b"data")
     assert KEY.thread.encode() not in others, "descriptions are logged"
 
