@@ -13,6 +13,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
 from chatlock import AsyncChatlock, ChatlockError, TurnNotGranted
 from chatlock.middleware.asked import EVENTS, Asked, body_of, check_json, headers_of, payload_of
@@ -104,9 +105,12 @@ class ChatApp:
                 return await endpoints.cancel(owner, thread, message_id)
             case "POST", "threads", thread, "questions", question_id, "answer":
                 return await endpoints.answer(owner, thread, question_id, headers, body, path)
+            case "POST", "threads", thread, "cancel":
+                queued = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("queued", ["keep"])
+                return await endpoints.stop(owner, thread, headers, queued[0])
             case _, "threads", _, "messages", *rest if rest[1:] in ([], ["events"], ["cancel"]):
                 return problem(405, "method-not-allowed", "Not with this method")
-            case _, "threads", _, "questions", _, "answer":
+            case (_, "threads", _, "questions", _, "answer") | (_, "threads", _, "cancel"):
                 return problem(405, "method-not-allowed", "Not with this method")
         return problem(404, "not-found", "No such path")
 

@@ -95,6 +95,14 @@ def turn_of(if_match: str | None) -> int | None:
     return int(found.group(1))
 
 
+def named_turn(headers: Mapping[str, str]) -> int:
+    """The turn that If-Match names, as whoever stops one has to: never the next.  Raises InvalidInput."""
+    token = turn_of(headers.get("if-match"))
+    if token is None:
+        raise InvalidInput("precondition_required", "name the turn: If-Match with the ETag of a message that it has")
+    return token
+
+
 def check_json(headers: Mapping[str, str]) -> None:
     """Raises InvalidInput unless the body says that it is JSON: no page of another site can say so without asking."""
     if not _JSON.fullmatch(headers.get("content-type", "").strip()):

@@ -5,6 +5,7 @@ GET  /threads/{thread}/messages/{message_id}
 GET  /threads/{thread}/messages/{message_id}/events
 POST /threads/{thread}/messages/{message_id}/cancel
 POST /threads/{thread}/questions/{question_id}/answer
+POST /threads/{thread}/cancel
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec
 from urllib.parse import quote
 
-from chatlock import AsyncChatlock, ChatlockError, Event, MissingTenant, NotFound, Outcome, Queued
-from chatlock.middleware.asked import Asked, body_of, check_json, payload_of
+from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, MissingTenant, NotFound, Outcome, Queued
+from chatlock.middleware.asked import Asked, body_of, check_json, named_turn, payload_of
 from chatlock.middleware.detached import Detached, Submitting
 from chatlock.middleware.http import (
     Answer,
@@ -26,6 +27,7 @@ from chatlock.middleware.http import (
     answer_to_cancel,
     answer_to_error,
     answer_to_status,
+    answer_to_stop,
     answer_to_submit,
     document,
     sse,
@@ -126,6 +128,15 @@ class Endpoints:
     async def cancel(self, owner: str, thread: str, message_id: str) -> Answer | Stream:
         """Cancels a message that no turn has fetched."""
         return answer_to_cancel(await self.chat.cancel(thread, message_id, tenant=owner))
+
+    @answers
+    async def stop(self, owner: str, thread: str, headers: Headers, queued: str) -> Answer | Stream:
+        """Asks the turn that If-Match names to stop.  queued: whether what waits stays ("keep") or is cancelled too."""
+        turn = named_turn(headers)
+        if queued not in ("keep", "cancel"):
+            raise InvalidInput("bad_queued", "queued is keep or cancel")
+        backlog: Any = queued
+        return answer_to_stop(await self.chat.cancel(thread, turn=turn, queued=backlog, tenant=owner))
 
     def _stream(self, owner: str, thread: str, message_id: str, last_id: str | None, **headers: str) -> Stream:
         events = as_sse(self.follow(owner, thread, message_id, last_id))

@@ -84,7 +84,7 @@ def router(
     tasks_max: int = 1_000,
     drain_s: float = 10.0,
 ) -> Any:
-    """POST and GET of messages, their events, cancellation and a WebSocket, for whom the dependency `tenant` names.
+    """Messages, events, questions, cancellation and a WebSocket, for whom the dependency `tenant` names.
 
     Turns are detached: a client that drops does not stop them.  On shutdown they get drain_s, then are released.
     """
@@ -120,11 +120,15 @@ def _add_http(api: Any, endpoints: Endpoints, owner_of: Any) -> None:
         headers, body = headers_of(request.scope["headers"]), parts_of(request.receive)
         return reply(await endpoints.answer(owner, thread, question_id, headers, body, path_of(request.scope)))
 
+    async def stop(request: Any, thread: str, queued: str = "keep", owner: Any = owner_of) -> Any:
+        return reply(await endpoints.stop(owner, thread, headers_of(request.scope["headers"]), queued))
+
     for function, path, method, described in (
         (post, f"{THREAD}/messages", "POST", openapi.POST),
         (read, MESSAGE, "GET", openapi.READ),
         (events, f"{MESSAGE}/events", "GET", openapi.FOLLOW),
         (cancel, f"{MESSAGE}/cancel", "POST", openapi.CANCEL),
+        (stop, f"{THREAD}/cancel", "POST", openapi.STOP),
         (answer, f"{THREAD}/questions/{{question_id}}/answer", "POST", openapi.ANSWER),
     ):
         function.__annotations__["request"] = fastapi.Request

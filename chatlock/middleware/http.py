@@ -16,6 +16,7 @@ from chatlock import (
     AlreadyAnswered,
     Answered,
     Busy,
+    CancelReceipt,
     ChatlockError,
     Conflict,
     Dead,
@@ -37,7 +38,7 @@ RETRY_S = 2
 RETRY_LEAST_S, RETRY_MOST_S = 1, 10
 NOT_TOLD = {"reason", "holder"}  # an error's text and a process's name are for operators
 PRECONDITIONS = ("not_running", "other_turn")
-INPUT_STATUS = {"too_large": 413, "not_json_content_type": 415}
+INPUT_STATUS = {"too_large": 413, "not_json_content_type": 415, "precondition_required": 428}
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,14 @@ def answer_to_cancel(outcome: Outcome) -> Answer:
     if isinstance(outcome, Refused):
         return problem(409, "in-turn", "A turn has this message", reason=outcome.reason, state=outcome.state)
     return answer_to_status(outcome)
+
+
+def answer_to_stop(receipt: CancelReceipt) -> Answer:
+    """The answer to the wish that a turn stops: what becomes of the messages."""
+    if not receipt.done:
+        title = "This turn does not run"
+        return problem(412, "precondition-failed", title, reason=receipt.reason, state=receipt.state)
+    return answer(202, vars(receipt))
 
 
 def not_found() -> Answer:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from chatlock import AlreadyAnswered, Answered, Cancelled, Dead, Expired, Gone, Outcome, Parked, Queued, Superseded
+from chatlock import (
+    AlreadyAnswered,
+    Answered,
+    Cancelled,
+    CancelReceipt,
+    Dead,
+    Expired,
+    Gone,
+    Outcome,
+    Parked,
+    Queued,
+    Superseded,
+)
 from chatlock.middleware.asked import EVENTS
 from chatlock.middleware.http import NOT_TOLD, PROBLEM, kind
 
-TYPES: dict[Any, str] = {str: "string", int: "integer", type(None): "null"}
+TYPES: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 PROBLEMS = {
     400: "Malformed request",
     401: "Who is asking is not known",
@@ -20,6 +32,7 @@ PROBLEMS = {
     413: "Too large",
     415: "Not application/json",
     422: "The key was used with another payload",
+    428: "If-Match is missing",
     429: "Too many messages wait for a turn",
     503: "Try again later",
 }
@@ -42,16 +55,24 @@ _PAYLOAD = {
 def _schema(hint: Any) -> dict[str, Any]:
     if hint is Any:
         return {}
+    if get_origin(hint) is Literal:
+        return {"enum": list(get_args(hint))}
+    if get_origin(hint) is tuple:
+        return {"type": "array", "items": _schema(get_args(hint)[0])}
     names = [TYPES[part] for part in get_args(hint) or (hint,)]
     return {"type": names if len(names) > 1 else names[0]}
 
 
 def outcome_schema(outcome: type[Outcome]) -> dict[str, Any]:
     """An outcome's document."""
-    hints = get_type_hints(outcome)
-    told = {field.name: _schema(hints[field.name]) for field in fields(outcome) if field.name not in NOT_TOLD}
-    properties: dict[str, Any] = {"outcome": {"const": kind(outcome)}, **told}
-    return {"type": "object", "title": outcome.__name__, "required": list(properties), "properties": properties}
+    return _object(outcome, {"outcome": {"const": kind(outcome)}})
+
+
+def _object(told: type[Outcome] | type[CancelReceipt], properties: dict[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(told)
+    hidden = NOT_TOLD if issubclass(told, Outcome) else set()
+    properties |= {field.name: _schema(hints[field.name]) for field in fields(told) if field.name not in hidden}
+    return {"type": "object", "title": told.__name__, "required": list(properties), "properties": properties}
 
 
 def _told(description: str, outcomes: tuple[type[Outcome], ...], *names: str, streams: bool = False) -> dict[str, Any]:
@@ -128,4 +149,16 @@ CANCEL: dict[str, Any] = {
         200: _told("What became of the message", MESSAGE, "ETag", "Retry-After"),
         **problems(400, 401, 404, 409, 503),
     },
+}
+STOP: dict[str, Any] = {
+    "operation_id": "stop_turn",
+    "status_code": 202,
+    "responses": {
+        202: {
+            "description": "The turn is asked to stop",
+            "content": {"application/json": {"schema": _object(CancelReceipt, {})}},
+        },
+        **problems(400, 401, 412, 428, 503),
+    },
+    "openapi_extra": {"parameters": [_parameter("If-Match", "The ETag of a message that the turn has")]},
 }

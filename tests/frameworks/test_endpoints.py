@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chatlock import Chatlock
-from tests.frameworks.conftest import Front, row_of
+from tests.frameworks.conftest import Front, named, row_of
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -306,3 +306,26 @@ def test_question_is_answered_once(front: Front) -> None:
     assert front.http.get(decided.headers["content-location"]).json()["message_id"] == asked["question"]
     assert decide("yes").headers["idempotency-replayed"] == "true"
     assert decide("no").status_code == 422
+
+
+def test_turn_is_stopped_by_its_etag(front: Front) -> None:
+    url, gate = f"{front.base}/threads/{front.thread}/cancel", front.hold()
+    front.post(key="one", Prefer="wait=0")
+    gate.wait_entered()
+    front.post(key="two", Prefer="wait=0")
+
+    def stop(user: str = "ann", query: str = "", **headers: str) -> httpx.Response:
+        return front.http.post(url + query, headers={"X-User": user, **named(None, headers)})
+
+    assert (stop().status_code, stop().json()["type"]) == (428, "urn:chatlock:problem:precondition-required")
+    assert stop(If_Match="*").status_code == 400
+    assert stop(query="?queued=park", If_Match='"1-1"').status_code == 400
+    stale, theirs = stop(If_Match='"1-7"'), stop("bob", If_Match='"1-1"')
+    assert (stale.status_code, stale.json()["reason"]) == (412, "other_turn")
+    assert (theirs.status_code, theirs.json()["reason"], theirs.json()["state"]) == (412, "not_running", "absent")
+    told = stop(query="?queued=cancel", If_Match=front.get("one").headers["etag"])
+    assert told.status_code == 202
+    assert (told.json()["held"], told.json()["waiting"]) == (["one"], ["two"])
+    gate.open()
+    until(lambda: answered(front, "one"), what="its answer, which it gives anyway")
+    assert front.get("two").json()["outcome"] == "cancelled"

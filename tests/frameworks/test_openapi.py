@@ -32,7 +32,7 @@ CHECKS = [
     response_schema_conformance,
     unsupported_method,
 ]
-OPERATIONS = ["submit_message", "read_message", "follow_message", "cancel_message", "answer_question"]
+OPERATIONS = ["submit_message", "read_message", "follow_message", "cancel_message", "answer_question", "stop_turn"]
 FEW = settings(
     max_examples=scaled(8, 500),
     deadline=None,
