@@ -30,9 +30,11 @@ from chatlock.middleware.langgraph import (
     stream_turn,
     turn_of,
 )
+from examples.langgraph_agent import __main__ as example
 from tests.frameworks.graphs import Log, Steps, asked, async_saver, logged, sync_saver
 from tests.support import ROOT
 from tests.support.databases import Database, Templates
+from tests.support.pages import Block, blocks_of
 from tests.support.waiting import Gate, until
 
 KINDS = ["memory", "sqlite", "postgres", "postgres-one"]
@@ -546,3 +548,20 @@ def test_missing_framework_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "langgraph.runtime", None)
     with pytest.raises(MissingExtra, match=r"chatlock\[langgraph\]"):
         runpy.run_path(str(ROOT / "chatlock" / "middleware" / "langgraph.py"))
+
+
+# -- what a reader can run ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("block", blocks_of(ROOT / "docs" / "langgraph.md"), ids=lambda block: str(block.number))
+def test_code_of_the_page_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Chatlock("sqlite:///chat.db").setup()
+    block.run()
+
+
+def test_example_ends_with_a_clean_ledger(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(example, "THINK_S", 0.05)
+    assert example.main() == 0
+    printed = capsys.readouterr().out
+    assert "bob, turn 1: lost its claim; what it wrote late was refused" in printed
+    assert printed.count("bob, turn 1: looked the calendar up") == printed.count("bob, turn 3: looked") + 1 == 1
+    assert printed.splitlines()[-1].startswith("ledger: 4 messages, 4 answered in ")

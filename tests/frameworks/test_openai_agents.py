@@ -32,8 +32,10 @@ from chatlock.middleware.openai_agents import (
     stored_session,
     stream_turn,
 )
+from examples.openai_agents import __main__ as example
 from tests.support import ROOT
 from tests.support.databases import Database, Templates
+from tests.support.pages import Block, blocks_of
 from tests.support.waiting import Gate, until
 
 set_tracing_disabled(True)
@@ -463,3 +465,19 @@ def test_missing_framework_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "agents", None)
     with pytest.raises(MissingExtra, match=r"chatlock\[openai-agents\]"):
         runpy.run_path(str(ROOT / "chatlock" / "middleware" / "openai_agents.py"))
+
+
+# -- what a reader can run ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("block", blocks_of(ROOT / "docs" / "openai-agents.md"), ids=lambda block: str(block.number))
+def test_code_of_the_page_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Chatlock("sqlite:///chat.db").setup()
+    block.run()
+
+
+def test_example_ends_with_a_clean_ledger(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(example, "THINK_S", 0.05)
+    assert example.main() == 0
+    printed = capsys.readouterr().out
+    assert "bob, turn 1: lost its claim; nothing of its run is kept" in printed
+    assert printed.splitlines()[-1].startswith("ledger: 4 messages, 4 answered in ")

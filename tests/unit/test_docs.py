@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import bindparam, select
@@ -17,6 +17,7 @@ from chatlock import schema
 from chatlock.protocol import Limits
 from examples.demo.arrivals import follow_ups, recorded, share_within
 from tests.support import ROOT
+from tests.support.pages import Block, blocks_of
 from tools import docs
 
 if TYPE_CHECKING:
@@ -29,35 +30,8 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 PAGE_IDS = [page.relative_to(ROOT).as_posix() for page in PAGES]
-BLOCK = re.compile(
-    r"(?:<!-- (?P<note>[\w-]+): (?P<text>[^\n]*?) -->\n)?```python\n(?P<code>.*?)^```$",
-    re.DOTALL | re.MULTILINE,
-)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 LONGEST_EXAMPLE = 21
-
-
-class Block(NamedTuple):
-    page: str
-    number: int
-    note: str
-    code: str
-
-    def run(self, **replaced: str) -> dict[str, Any]:
-        code = self.code
-        for old, new in replaced.items():
-            assert old in code
-            code = code.replace(old, new)
-        names: dict[str, Any] = {"__name__": "example"}
-        where = f"{self.page}, python block {self.number}"
-        exec(compile(code, where, "exec", dont_inherit=True), names)
-        return names
-
-
-def blocks_of(page: Path) -> list[Block]:
-    name = page.relative_to(ROOT).as_posix()
-    found = enumerate(BLOCK.finditer(page.read_text()), start=1)
-    return [Block(name, number, m["note"] or "", m["code"]) for number, m in found]
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
@@ -73,7 +47,7 @@ def noted(note: str) -> Any:
 def test_every_fence_is_a_block_that_these_tests_know() -> None:
     fences = sum(page.read_text().count("```python") for page in PAGES)
     assert len(BLOCKS) == fences
-    assert {block.note for block in BLOCKS} == {"", "example", "database"}
+    assert {block.note for block in BLOCKS} == {"", "example", "database", "framework"}
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if not block.note}))

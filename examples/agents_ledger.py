@@ -1,0 +1,30 @@
+"""What became of the messages of an example: by chatlock's outcomes, and by the agent's own histories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from chatlock import AlreadyAnswered, AsyncChatlock
+
+
+class Said(NamedTuple):
+    """One message of a person."""
+
+    thread: str
+    message_id: str
+    text: str
+
+
+async def ledger_of(chat: AsyncChatlock, messages: Sequence[Said], histories: Mapping[str, Sequence[Any]]) -> bool:
+    """Prints the ledger line.  histories: what each thread's agent remembers as said by its person."""
+    outcomes = [await chat.status(said.thread, said.message_id) for said in messages]
+    pairs = zip(messages, outcomes, strict=True)
+    turns = [(said.thread, outcome.turn) for said, outcome in pairs if isinstance(outcome, AlreadyAnswered)]
+    times = [list(histories[said.thread]).count(said.text) for said in messages]
+    lost, twice = times.count(0), sum(count > 1 for count in times)
+    print(
+        f"ledger: {len(messages)} messages, {len(turns)} answered in {len(set(turns))} turns, "
+        f"{lost} lost, {twice} answered twice"
+    )
+    return (len(turns), lost, twice) == (len(messages), 0, 0)

@@ -1,0 +1,1 @@
+"""LangGraph behind chatlock, offline: double texts, a client that goes away, and a run that its successor resumes."""
