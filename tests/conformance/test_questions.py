@@ -109,6 +109,14 @@ def test_answer_is_a_message_that_says_what_it_answers(chat: Any, database: Data
     assert rows.thread_row(database)["awaiting"] is None
 
 
+def test_answer_that_does_not_claim_is_due(chat: Any) -> None:
+    question = ask(chat)
+    assert isinstance(chat.answer("c1", question, "yes", wait_ms=0), Queued)
+    chat.handler()(seen)
+    assert chat.sweep_once().turns == 1
+    assert chat.status("c1", question).reply == [listed(question, "yes")]
+
+
 def test_answer_goes_to_the_agent_that_asked(chat: Any) -> None:
     chat.handler("booking")(lambda turn: turn.agent if turn.messages[0].answers else turn.suspend("when?"))
     first = chat.submit("c1", "m1", agent="booking")

@@ -26,6 +26,9 @@ NONE, IDLE, RUN, PARK, DEL = 0, 1, 2, 3, 4
 # message disposition
 PENDING, ANSWERED, DEAD, OTHER = 0, 1, 2, 3  # OTHER: superseded/cancelled/expired
 
+# what an open question does to new messages
+HOLD, RUN_ON, CLOSE = 1, 2, 3
+
 # actor program counters
 S0 = 1  # submitter: about to run the submit transaction
 POLL = 2  # poller: looking for a due thread
@@ -101,6 +104,8 @@ class Breach(StrEnum):
     H_HEAD = "invariant H: the head of a waiting thread is not pending"
     D_DUE_ROW = "invariant D: an idle thread with pending work has no due row"
     TOKEN_ABOVE_LARGEST = "invariant: token above the largest issued"
+    CLAIMED_WHILE_HELD = "question: a turn began while an open question held the thread"
+    DECIDED_WHAT_IS_CLOSED = "question: a decision was stored for a question that is not open"
     SUBMITTER_WAITS = "stuck: a submitter waits for ever"
     CLAIMED_FOREVER = "stuck: the thread stays claimed for ever"
     MESSAGE_UNRESOLVED = "stuck: a message is never answered or dead-lettered"
@@ -162,6 +167,8 @@ class Config:
     latest: bool = False  # submit supersedes what is pending and not handed out
     rollback: int = 0  # rollback policy: ends the turn, its messages are superseded
     park: int = 0  # admin park + resume
+    suspend: int = 0  # a turn finishes with a question; the last submitter is the person who answers it
+    awaiting: int = HOLD  # what the question does to new messages
     interrupt: int = 0  # the running turn is asked to stop, for the sake of a new message
     max_interrupts: int = 1  # over one oldest message
     stop: int = 0  # the running turn is asked to stop, and what is pending is cancelled
@@ -204,6 +211,7 @@ class Layout:
         self.NIN = take(self.maxseq + 1)  # ghost: interrupts of turns over this oldest message
         self.NAMED = take()  # ghost: bit m set once a stop has named message m
         self.BIN, self.BST = take(), take()
+        self.AW, self.ASKD, self.BSU = (take() for _ in range(3))  # open question; ghost: the incarnation that asked
         self.A = take(0)
         self.asz = 10
         self.nact = cfg.submitters + cfg.pollers
@@ -320,9 +328,17 @@ def make(cfg: Config) -> System:
         settle(n, m_st_due)
         wake(n)
 
+    AW, ASKD, BSU = L.AW, L.ASKD, L.BSU
+    m_q_open = "answer_leaves_question_open" in mut
+    m_q_any = "question_holds_nothing" in mut
+    m_q_late = "answer_without_question" in mut
+    m_q_del = "question_survives_delete" in mut
+    m_q_due = "answer_without_due" in mut
+    human = NS - 1 if cfg.suspend else NA
+
     def settle(n, skip=False):
         """Every transaction that may leave the thread idle with work upserts its due row."""
-        if cfg.due and not skip and n[ST] == IDLE and n[LAST] > n[DONE]:
+        if cfg.due and not skip and n[ST] == IDLE and n[LAST] > n[DONE] and n[AW] != HOLD:
             n[DUE] = 1
 
     def advance(n, skip=False):
@@ -344,6 +360,7 @@ def make(cfg: Config) -> System:
         s[BAK], s[BDE], s[BCA] = cfg.acklost, cfg.delete, cfg.cancel
         s[BHA], s[BLO], s[BFL] = cfg.hang, cfg.lose, cfg.flush
         s[BHO], s[BMC], s[BRB], s[BPK] = cfg.handoff, cfg.midcancel, cfg.rollback, cfg.park
+        s[BSU] = cfg.suspend
         s[BIN], s[BST] = cfg.interrupt, cfg.stop
         for i in range(NA):
             s[base[i]] = S0 if i < NS else (QWORK if cfg.rq and i > NS else POLL)
@@ -407,6 +424,8 @@ def make(cfg: Config) -> System:
 
     def claim(n, i, tok=None):
         b = base[i]
+        if n[AW] == HOLD:
+            raise Violation(Breach.CLAIMED_WHILE_HELD)
         if tok is None:
             tok = n[DTOK] + 1
         n[ST], n[DTOK], n[OWN] = RUN, tok, i + 1
@@ -455,7 +474,7 @@ def make(cfg: Config) -> System:
         return n[LAST]
 
     def claimable(n, seq=0):
-        return n[ST] == IDLE and n[LAST] > n[DONE] and (not seq or seq > n[DONE])
+        return n[ST] == IDLE and n[LAST] > n[DONE] and (not seq or seq > n[DONE]) and (n[AW] != HOLD or m_q_any)
 
     def hand_out(n, b, lo, hi):
         for q in range(lo + 1, hi + 1):
@@ -505,8 +524,8 @@ def make(cfg: Config) -> System:
         settle(n, m_due_chg and not reported)
         wake(n)
 
-    def commit(n, i):
-        """The finish transaction took effect for actor i."""
+    def commit(n, i, asking=0):
+        """The finish transaction took effect for actor i.  asking: with a question that stays open."""
         b = base[i]
         if not owns(n, b):
             raise Violation(Breach.COMMIT_WITHOUT_CLAIM)
@@ -541,6 +560,8 @@ def make(cfg: Config) -> System:
         n[ATT] = n[STALL] = n[INTR] = 0
         unasked(n)
         n[ST], n[OWN] = IDLE, 0
+        if asking:
+            n[AW], n[ASKD] = asking, n[INC]
         advance(n, m_mid_fin)
         n[RODE] = 0
         settle(n, m_due_fin or (m_due_last and n[b + NLOC] <= n[DONE]))
@@ -571,7 +592,7 @@ def make(cfg: Config) -> System:
                 raise Violation(Breach.RESOLVED_ABOVE_DONE)
         if n[ST] not in (NONE, DEL, RUN) and n[DONE] < n[LAST] and n[MS + n[DONE] + 1] != PENDING:
             raise Violation(Breach.H_HEAD)
-        if cfg.due and n[ST] == IDLE and n[LAST] > n[DONE] and not n[DUE]:
+        if cfg.due and n[ST] == IDLE and n[LAST] > n[DONE] and not n[DUE] and n[AW] != HOLD:
             raise Violation(Breach.D_DUE_ROW)
         if n[DTOK] > n[MAXT]:
             raise Violation(Breach.TOKEN_ABOVE_LARGEST)
@@ -589,6 +610,15 @@ def make(cfg: Config) -> System:
             who = actors[i]
 
             if pc == END:
+                continue
+
+            if pc == S0 and i == human and not s[AW] and not known(s, i):
+                if s[ASKD]:
+                    n = bytearray(s)
+                    if m_q_late and n[ST] in (IDLE, RUN):
+                        submit(n, i)
+                    to_end(n, i, "refused")
+                    emit(f"{who}: decides too late, refused", n)
                 continue
 
             if pc == S0:
@@ -966,6 +996,12 @@ def make(cfg: Config) -> System:
                         n[BAK] -= 1
                         n[b] = AMB
                         emit(f"{who}: finish commits, acknowledgement lost", n, True)
+                if s[BSU] and owns(s, b) and s[DONE] < s[b + UPTO] <= s[FET]:
+                    n = bytearray(s)
+                    n[BSU] -= 1
+                    commit(n, i, cfg.awaiting)
+                    n[b] = DELIV
+                    emit(f"{who}: finish commits with a question", n, True)
                 if s[BFA]:
                     n = bytearray(s)
                     n[BFA] -= 1
@@ -1173,6 +1209,7 @@ def make(cfg: Config) -> System:
             n[BDE] -= 1
             n[LAST] = n[FET] = n[DONE] = n[ATT] = n[OWN] = n[FETC] = n[STALL] = n[DUE] = n[RODE] = 0
             n[CAN] = n[INTR] = n[CUP] = n[NAMED] = 0
+            n[AW] = n[AW] if m_q_del else 0
             for q in range(L.maxseq + 1):
                 n[SM + q] = n[MS + q] = n[NAT + q] = n[NIN + q] = 0
             if m_aba:
@@ -1243,14 +1280,24 @@ def make(cfg: Config) -> System:
             return
         claim(n, i, n[b + TOK] + 1)
 
+    def known(n, i):
+        """The seq of the actor's message, or 0."""
+        return max((q for q in range(1, n[LAST] + 1) if n[SM + q] == i + 1), default=0)
+
+    def question(n, i):
+        """A new message: the answer closes the question, and any where the question says so."""
+        if i == human and (not n[AW] or n[ASKD] != n[INC]):
+            raise Violation(Breach.DECIDED_WHAT_IS_CLOSED)
+        if (i == human and not m_q_open) or n[AW] == CLOSE:
+            n[AW] = 0
+
     def submit(n, i, noclaim=False):
         b = base[i]
         if n[ST] in (NONE, DEL):
             create(n)
-        seq = 0
-        for q in range(1, n[LAST] + 1):
-            if n[SM + q] == i + 1:
-                seq = q
+        seq = known(n, i)
+        if not seq:
+            question(n, i)
         if not seq or m_dup:
             if seq:
                 # duplicate id: the insert hits the unique key, but last_seq moved
@@ -1285,7 +1332,7 @@ def make(cfg: Config) -> System:
         else:
             n[b] = SUBSCR if m_sub_late else WAIT
             n[b + WAKE] = 0
-        settle(n, m_due_lazy)
+        settle(n, m_due_lazy or (m_q_due and i == human))
 
     def wait_step(n, i):
         """One look of a waiter; returns a label, or None when nothing changes."""
@@ -1337,7 +1384,7 @@ def make(cfg: Config) -> System:
     def rest_error(s):
         """Asked when no step but faults is enabled: the system has come to rest."""
         for i in range(NS):
-            if s[base[i]] != END:
+            if s[base[i]] != END and not (i == human and s[base[i]] == S0 and not s[AW]):
                 return Breach.SUBMITTER_WAITS
         if s[ST] == RUN:
             return Breach.CLAIMED_FOREVER
@@ -1658,6 +1705,36 @@ MUTANTS = {
         lazy=True,
         crash=0,
         expire=0,
+        **B,
+    ),
+    # an open question
+    "question_holds_nothing": mutant(
+        "a claim does not ask for an open question",
+        Breach.CLAIMED_WHILE_HELD,
+        **{**B, "submitters": 3, "crash": 0, "expire": 0, "suspend": 1, "due": True},
+    ),
+    "answer_leaves_question_open": mutant(
+        "the answer does not close the question", Breach.SUBMITTER_WAITS, suspend=1, due=True, extstore=False
+    ),
+    "answer_without_question": mutant(
+        "an answer is stored although another message closed its question",
+        Breach.DECIDED_WHAT_IS_CLOSED,
+        **{**B, "submitters": 3, "crash": 0, "expire": 0, "suspend": 1, "awaiting": CLOSE, "due": True},
+    ),
+    "answer_without_due": mutant(
+        "the answer closes the question and writes no due row where it does not claim",
+        Breach.MESSAGE_UNRESOLVED,
+        suspend=1,
+        due=True,
+        lazy=True,
+        **B,
+    ),
+    "question_survives_delete": mutant(
+        "a deleted thread keeps its question, which the next life answers",
+        Breach.DECIDED_WHAT_IS_CLOSED,
+        suspend=1,
+        delete=1,
+        due=True,
         **B,
     ),
     "rollback_is_a_request": mutant(

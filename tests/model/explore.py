@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from multiprocessing import Pool
 
-from chatlock_model import MUTANTS, Breach, Config, System, Violation, make, mutant_config
+from chatlock_model import CLOSE, MUTANTS, RUN_ON, Breach, Config, System, Violation, make, mutant_config
 
 STATES_MAX = 60_000_000
 
@@ -76,6 +76,9 @@ QUICK = [
     ),
     Config("latest-rollback-small", crash=0, due=True, lazy=True, latest=True, rollback=1, **X),
     Config("interrupt-small", crash=0, expire=0, due=True, interrupt=1, midfetch=False, fail=1, **X),
+    Config("suspend-hold-small", submitters=3, crash=0, expire=0, due=True, suspend=1, midfetch=False, **X),
+    Config("suspend-run-small", crash=0, due=True, lazy=True, suspend=1, awaiting=RUN_ON, fail=1, **X),
+    Config("suspend-cancel-small", crash=0, due=True, lazy=True, suspend=1, awaiting=CLOSE, **X),
     Config("stop-small", crash=0, due=True, stop=1, midfetch=False, **X),
     Config(
         "handoff-small",
@@ -120,6 +123,8 @@ LONG = [
         **X,
     ),
     Config("interrupt", crash=0, due=True, interrupt=2, fail=1, **X),
+    Config("suspend-hold", submitters=3, crash=0, due=True, lazy=True, suspend=1, midfetch=False, **X),
+    Config("suspend-park", due=True, lazy=True, suspend=1, park=1, delete=1, midcancel=1, **X),
     Config("stop", crash=0, due=True, stop=1, interrupt=1, hang=1, **X),
     Config("3sub", submitters=3, extstore=False),
     Config("3sub-2poll-fail", submitters=3, pollers=2, crash=0, fail=1, extstore=False, max_token=20),

@@ -21,6 +21,7 @@ class Feature(StrEnum):
     LATEST = "policy latest"
     ROLLBACK = "policy rollback"
     STOP = "interrupt and stop"
+    QUESTION = "waiting for a human"
 
 
 BUILT = frozenset(Feature)
@@ -195,5 +196,30 @@ TABLE = [
         "stop_cancels_what_comes_later",
         Feature.STOP,
         ["tests/races/test_stops.py::test_what_comes_after_a_stop_is_not_part_of_it"],
+    ),
+    Row(
+        "question_holds_nothing",
+        Feature.QUESTION,
+        ["tests/conformance/test_questions.py::test_held_messages_wait_for_the_answer"],
+    ),
+    Row(
+        "answer_leaves_question_open",
+        Feature.QUESTION,
+        ["tests/conformance/test_questions.py::test_answer_is_a_message_that_says_what_it_answers"],
+    ),
+    Row(
+        "answer_without_question",
+        Feature.QUESTION,
+        ["tests/conformance/test_questions.py::test_cancelling_rule_closes_the_question"],
+    ),
+    Row(
+        "answer_without_due",
+        Feature.QUESTION,
+        ["tests/conformance/test_questions.py::test_answer_that_does_not_claim_is_due"],
+    ),
+    Row(
+        "question_survives_delete",
+        Feature.QUESTION,
+        ["tests/conformance/test_questions.py::test_deleted_thread_has_no_question"],
     ),
 ]
