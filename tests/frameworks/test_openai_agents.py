@@ -13,7 +13,15 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import Agent, OpenAIConversationsSession, Runner, SQLiteSession, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    OpenAIConversationsSession,
+    Runner,
+    RunState,
+    SQLiteSession,
+    function_tool,
+    set_tracing_disabled,
+)
 from agents.extensions.memory import SQLAlchemySession
 from agents.memory import OpenAIResponsesCompactionSession
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
@@ -400,6 +408,31 @@ def test_reply_is_the_final_output_as_json(sqlite_url: str, tenant: str) -> None
             await turn.release()
 
     asyncio.run(replies())
+
+
+def test_run_that_asked_goes_on_with_the_approval(sqlite_url: str, tenant: str) -> None:
+    @function_tool(needs_approval=True)
+    def pay() -> str:
+        return "paid"
+
+    async def ask() -> None:
+        async with scene(sqlite_url, tenant) as (chat, engine):
+            model = ScriptedModel([[calls("pay", {})], says("Paid.")])
+            agent = Agent(name="a", model=model, tools=[pay])
+            async with chat.turn("t", "pay", message_id="m") as turn:
+                session = stored_session(turn, engine)
+                await run_turn(turn, agent, session, to_reply=lambda result: result.to_state().to_string())
+            state = await RunState.from_string(agent, (await chat.status("t", "m")).reply)
+            state.approve(state.get_interruptions()[0])
+            async with chat.turn("t", "yes", message_id="n") as turn:
+                await run_turn(turn, agent, stored_session(turn, engine), to_input=lambda messages: state)
+            assert (await chat.status("t", "n")).reply == "Paid."
+            history = texts(await stored_session(turn, engine).get_items())
+            assert [entry.split(":")[0] for entry in history] == [
+                *("user", "function_call", "function_call_output", "assistant")
+            ]
+
+    asyncio.run(ask())
 
 
 # -- conversations that the provider keeps -----------------------------------------------------------------------------
