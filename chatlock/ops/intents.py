@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import stable_ms, wall_ms
 from chatlock.inputs import Key, from_json
 from chatlock.ops.base import Claim, b, named, of_thread, run
-from chatlock.schema import intents, messages
+from chatlock.schema import intents, messages, turns
 
 REPLY = "reply"
 OPEN = ("pending", "leased")
@@ -132,7 +132,16 @@ AGAIN = named(
 )
 ANSWERED_IDS = named(
     "intents.answered_ids",
-    select(messages.c.message_id)
+    select(messages.c.message_id, turns.c.question)
+    .join(
+        turns,
+        and_(
+            turns.c.tenant == messages.c.tenant,
+            turns.c.thread_id == messages.c.thread_id,
+            turns.c.incarnation == messages.c.incarnation,
+            turns.c.token == messages.c.turn_token,
+        ),
+    )
     .where(
         of_thread(messages),
         messages.c.incarnation == b("incarnation"),
@@ -183,6 +192,7 @@ class Leased:
     payload: Any
     attempt: int
     message_ids: tuple[str, ...]
+    question: str | None
 
 
 def write_intent(conn: Connection, claim: Claim, effect: Effect) -> None:
@@ -221,8 +231,9 @@ def lease(conn: Connection, seen: IntentId, lease_ms: int) -> Leased | None:
     if row.expired:
         end_intent(conn, mine, "expired", None)
         return None
-    ids = run(conn, ANSWERED_IDS, seen.key, incarnation=seen.incarnation, token=seen.token).scalars()
-    return Leased(mine, row.agent, row.step_key, from_json(row.payload), row.attempts, tuple(ids))
+    answered = run(conn, ANSWERED_IDS, seen.key, incarnation=seen.incarnation, token=seen.token).all()
+    ids, question = tuple(a.message_id for a in answered), answered[0].question if answered else None
+    return Leased(mine, row.agent, row.step_key, from_json(row.payload), row.attempts, ids, question)
 
 
 def end_intent(conn: Connection, mine: IntentId, state: str, error: str | None) -> bool:

@@ -32,7 +32,8 @@ class Delivery:
     """A reply to send, once its turn has committed.
 
     key: (tenant, thread).  message_ids: what it answers, in order.  step_key: the same over retries, for the
-    receiver to dedupe.  maybe_duplicate: an earlier attempt may have sent it.  attempt: 1, 2, ..
+    receiver to dedupe.  question: the id of the question that it asks, for answer().  maybe_duplicate: an earlier
+    attempt may have sent it.  attempt: 1, 2, ..
     """
 
     key: Key
@@ -41,6 +42,7 @@ class Delivery:
     reply: Any
     step_key: str
     attempt: int
+    question: str | None = None
 
     @property
     def maybe_duplicate(self) -> bool:
@@ -130,4 +132,5 @@ class Outbox:
 def delivery_of(leased: Leased) -> Delivery:
     """What the registered function is called with."""
     where = leased.intent
-    return Delivery(where.key, where.token, leased.message_ids, leased.payload, leased.step_key, leased.attempt)
+    about = (leased.message_ids, leased.payload, leased.step_key, leased.attempt, leased.question)
+    return Delivery(where.key, where.token, *about)

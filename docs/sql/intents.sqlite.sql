@@ -10,8 +10,11 @@ AND chatlock_intents.state = 'failed'
 RETURNING token;
 
 -- intents.answered_ids
-SELECT chatlock_messages.message_id
-FROM chatlock_messages
+SELECT chatlock_messages.message_id, chatlock_turns.question
+FROM chatlock_messages JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_messages.tenant
+AND chatlock_turns.thread_id = chatlock_messages.thread_id
+AND chatlock_turns.incarnation = chatlock_messages.incarnation
+AND chatlock_turns.token = chatlock_messages.turn_token
 WHERE chatlock_messages.tenant = :b_tenant
 AND chatlock_messages.thread_id = :b_thread
 AND chatlock_messages.incarnation = :b_incarnation

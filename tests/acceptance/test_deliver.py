@@ -138,6 +138,17 @@ def test_finish_writes_the_reply_in_its_own_transaction(new_chat: Any, database:
     assert channel.sent == []
 
 
+def test_question_is_delivered_with_its_id(new_chat: Any, database: Database, channel: Channel) -> None:
+    chat, sent = new_chat(channel), list[Any]()
+    chat.handler("asking")(lambda turn: turn.suspend("go on?"))
+    chat.deliver("asking")(sent.append)
+    told = chat.submit("thread", "hello", agent="asking")
+    chat.submit("other", "hello")
+    dispatch(chat)
+    assert [(delivery.reply, delivery.question) for delivery in sent] == [("go on?", told.question)]
+    assert [delivery.question for delivery in channel.sent] == [None]
+
+
 def test_agent_without_a_deliver_function_writes_no_intent(new_chat: Any, database: Database, channel: Channel) -> None:
     """The control: an intent is there because @chat.deliver is."""
     chat = new_chat(channel)
