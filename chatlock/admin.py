@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from chatlock import migrations
 from chatlock.errors import InvalidInput
 from chatlock.flows import Flows
-from chatlock.inputs import Key, check_text, checked_id, checked_ms, digest, payload_json
+from chatlock.inputs import Key, check_text, checked_flag, checked_id, checked_int, checked_ms, digest, payload_json
 from chatlock.ops import operate, purge, stop, unanswered, verify
 from chatlock.ops.audit import Act, Receipt
 from chatlock.ops.edit import Edit, edit
@@ -34,9 +34,9 @@ class Swept:
 
 def act(action: str, actor: str | None, reason: str) -> Act:
     """A checked audit entry; the operating system's user where no actor is given."""
+    check_text(reason, "reason")
     if len(reason) > REASON_CHARS_MAX:
         raise InvalidInput("bad_reason", f"reason must be at most {REASON_CHARS_MAX} characters")
-    check_text(reason, "reason")
     return Act(action, checked_id(actor if actor is not None else _user(), "actor"), reason)
 
 
@@ -71,7 +71,7 @@ class Admin:
         return outcome
 
     async def stop(self, key: Key, turn: int, queued: Backlog, grace_ms: int) -> CancelReceipt:
-        checked_ms(turn, "turn")
+        checked_int(turn, "turn")
         checked_ms(grace_ms, "grace_ms", least=1)
         if queued not in BACKLOGS:
             raise InvalidInput("bad_queued", f"queued must be one of {', '.join(BACKLOGS)}")
@@ -92,6 +92,8 @@ class Admin:
         return await self.store.outcome(key, checked_id(message_id, "message_id"))
 
     async def park(self, key: Key, turn: int | None, what: Act) -> Receipt:
+        if turn is not None:
+            checked_int(turn, "turn")
         return self._told(key, await self.store.transaction("park", lambda c: operate.park(c, key, turn, what)))
 
     async def resume(self, key: Key, what: Act) -> Receipt:
@@ -101,6 +103,8 @@ class Admin:
         return self._told(key, await self.store.transaction("delete", lambda c: operate.delete(c, key, what)))
 
     async def free(self, key: Key, turn: int, force: bool, what: Act) -> Receipt:
+        checked_int(turn, "turn")
+        checked_flag(force, "force")
         limits, spread = self.flows.config.limits, jitter()
         receipt = await self.store.transaction(
             "free", lambda c: unanswered.free(c, key, turn, what, force=force, limits=limits, jitter=spread)

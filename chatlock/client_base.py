@@ -18,15 +18,27 @@ from chatlock.admin import Admin
 from chatlock.errors import ChatlockError, Closed, InvalidInput, place_of
 from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
-from chatlock.handlers import Event, handler_of
+from chatlock.handlers import Event, called_with_parentheses, handler_of
 from chatlock.hooks import By, Subscriber
-from chatlock.inputs import Key, checked_id, checked_limits, checked_ms, key_hash, new_id, payload_json
+from chatlock.inputs import (
+    Key,
+    check_callable,
+    checked_flag,
+    checked_id,
+    checked_int,
+    checked_limits,
+    checked_ms,
+    checked_priority,
+    key_hash,
+    new_id,
+    payload_json,
+)
 from chatlock.intake import Choice, Intake, Named
 from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
 from chatlock.ops.submit import Submission
 from chatlock.polling import BATCH, Poller
-from chatlock.protocol import PRIORITIES, AlreadyAnswered, Answered, Interrupt, Limits, Outcome, Overflow, PriorityName
+from chatlock.protocol import AlreadyAnswered, Answered, Interrupt, Limits, Outcome, Overflow, PriorityName
 from chatlock.sweep import Sweep
 from chatlock.turn_core import TurnCore
 from chatlock.wake.channel import Channel
@@ -110,15 +122,16 @@ class Client:
         if unknown:
             raise InvalidInput("bad_option", f"unknown option: {', '.join(sorted(unknown))}")
         pooler = options.get("pooler")
-        pool_size, turns_max = options.get("pool_size", 5), options.get("turns_max", 16)
         if pooler not in (None, "transaction"):
             raise InvalidInput("bad_pooler", 'pooler must be None or "transaction"')
-        tenant_turns_max = options.get("tenant_turns_max")
-        if pool_size < 1 or turns_max < 1 or (tenant_turns_max is not None and tenant_turns_max < 1):
-            raise InvalidInput("bad_size", "pool_size, turns_max and tenant_turns_max must be at least 1")
+        pool_size = checked_int(options.get("pool_size", 5), "pool_size", least=1)
+        turns_max = checked_int(options.get("turns_max", 16), "turns_max", least=1)
+        if (tenant_turns_max := options.get("tenant_turns_max")) is not None:
+            checked_int(tenant_turns_max, "tenant_turns_max", least=1)
+        beats = checked_flag(options.get("heartbeat", True), "heartbeat")
         limits = checked_limits(options.get("limits", Limits()))
         intake = Intake(options.get("policy"), options.get("pending_max"), options.get("overflow"))
-        config = Config(options.get("tenant"), intake, limits, options.get("heartbeat", True), options.get("wake"))
+        config = Config(options.get("tenant"), intake, limits, beats, options.get("wake"))
         self._executor = Executor(source, pool_size=pool_size, pooler=pooler)
         self._flows = Flows(io(pool_size), self._executor, config)
         self._sweep = Sweep(
@@ -130,7 +143,7 @@ class Client:
         self._turns_max, self._started = turns_max, set[object]()
         self._counting = threading.Condition()
         self._poller: Poller | None = None
-        if options.get("poller", True):
+        if checked_flag(options.get("poller", True), "poller"):
             self._poller = Poller(self._sweep, self._agents, self._capacity, self._start, limits.sweep_ms)
             self._poller.also = self._start_deliveries
             self._flows.nudge = self._poller.nudge
@@ -213,6 +226,7 @@ class Client:
 
         What it raises is logged. The metrics of chatlock.observe are such a subscriber.
         """
+        check_callable(subscriber, "subscriber")
         self._flows.hooks.subscribe(subscriber)
 
     def _prepare(self, core: TurnCore) -> None:
@@ -285,7 +299,8 @@ class Client:
 
     def _checked(self, thread: str, payload: object, options: SubmitOptions) -> Submission:
         """InvalidInput before anything is written."""
-        if_idle, recreate = options.get("if_idle", False), options.get("recreate", False)
+        if_idle = checked_flag(options.get("if_idle", False), "if_idle")
+        recreate = checked_flag(options.get("recreate", False), "recreate")
         if_turn, if_awaiting = options.get("if_turn"), options.get("if_awaiting")
         expire_ms, message_id = options.get("expire_ms"), options.get("message_id")
         if (if_turn is not None and (if_idle or recreate)) or (if_awaiting is not None and recreate):
@@ -306,7 +321,7 @@ class Client:
             expire_ms=None if expire_ms is None else checked_ms(expire_ms, "expire_ms", least=1),
             priority=checked_priority(options.get("priority", "user")),
             if_idle=if_idle,
-            if_turn=None if if_turn is None else checked_ms(if_turn, "if_turn"),
+            if_turn=None if if_turn is None else checked_int(if_turn, "if_turn"),
             if_awaiting=None if if_awaiting is None else checked_id(if_awaiting, "if_awaiting"),
             pending_max=intake.pending_max,
             overflow=intake.overflow or "reject",
@@ -331,6 +346,7 @@ class Client:
             self._counting.notify_all()
 
     def _close(self, drain_ms: int) -> None:
+        checked_ms(drain_ms, "drain_ms")
         if self._poller is not None:
             self._poller.close()
         deadline = time.monotonic() + drain_ms / 1000
@@ -341,19 +357,6 @@ class Client:
         io = self._flows.store.io
         if isinstance(io, AsyncIo):
             io.close()
-
-
-def checked_priority(name: str) -> int:
-    """The number of a class.  Raises InvalidInput for what is none."""
-    if name not in PRIORITIES:
-        raise InvalidInput("bad_priority", f"priority must be one of {', '.join(PRIORITIES)}")
-    return PRIORITIES[name]
-
-
-def called_with_parentheses(agent: object, name: str) -> None:
-    """Refuses @chat.handler without parentheses, which would register nothing."""
-    if callable(agent):
-        raise InvalidInput("bad_agent", f"write @chat.{name}(), with parentheses")
 
 
 def log_background(error: BaseException) -> None:

@@ -54,6 +54,10 @@ class Config:
     heartbeat: bool
     wake: Channel | None = None
 
+    def __post_init__(self) -> None:
+        if self.wake is not None and not isinstance(self.wake, Channel):
+            raise InvalidInput("bad_wake", f"wake must be a RedisWake or PostgresWake, not {type(self.wake).__name__}")
+
 
 class Flows:
     """Everything a client does, over one Io."""

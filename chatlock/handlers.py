@@ -48,6 +48,13 @@ def handler_of(call: Callable[..., Any], agent: str, intake: Intake = NO_INTAKE)
     return Handler(agent, call, "async" if inspect.iscoroutinefunction(body) else "sync", intake)
 
 
+def called_with_parentheses(agent: object, name: str) -> None:
+    """Refuses @chat.handler without parentheses, which would register nothing."""
+    if callable(agent):
+        raise InvalidInput("bad_agent", f"write @chat.{name}(), with parentheses")
+    checked_id(agent, "agent")
+
+
 @dataclass(frozen=True)
 class Event:
     """One event of a stream.  kind: chunk (a piece of the answer), reply (the whole answer) or outcome (always
@@ -207,4 +214,13 @@ def _begun(call: Callable[[], Any]) -> Future[Any]:
     return done
 
 
-__all__ = ["Event", "Feeds", "Handler", "call_either", "call_handler", "handler_of", "in_os_thread"]
+__all__ = [
+    "Event",
+    "Feeds",
+    "Handler",
+    "call_either",
+    "call_handler",
+    "called_with_parentheses",
+    "handler_of",
+    "in_os_thread",
+]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatlock.errors import InvalidInput, MissingTenant
-from chatlock.protocol import Limits
+from chatlock.protocol import PRIORITIES, Limits
 
 ID_BYTES_MAX = 200
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -52,11 +52,36 @@ def checked_key(tenant: str | None, thread: object) -> Key:
 
 def checked_ms(value: object, name: str, *, least: int = 0) -> int:
     """`value` if it is a whole number of milliseconds between `least` and 2**53."""
+    return checked_int(value, name, least=least, of=" of milliseconds")
+
+
+def checked_int(value: object, name: str, *, least: int = 0, of: str = "") -> int:
+    """`value` if it is a whole number between `least` and 2**53."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidInput(f"bad_{name}", f"{name} must be an int of milliseconds, not {type(value).__name__}")
+        raise InvalidInput(f"bad_{name}", f"{name} must be an int{of}, not {type(value).__name__}")
     if not least <= value <= INTEGER_MAX:
         raise InvalidInput(f"bad_{name}", f"{name} must be between {least} and 2**53")
     return value
+
+
+def checked_flag(value: object, name: str) -> bool:
+    """`value` if it is True or False: a text that says no would count as a yes."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"bad_{name}", f"{name} must be True or False, not of type {type(value).__name__}")
+    return value
+
+
+def check_callable(value: object, name: str) -> None:
+    """Raises InvalidInput for what cannot be called, now and not when it would be."""
+    if not callable(value):
+        raise InvalidInput(f"bad_{name}", f"{name} must be callable, not {type(value).__name__}")
+
+
+def checked_priority(name: str) -> int:
+    """The number of a class.  Raises InvalidInput for what is none."""
+    if name not in PRIORITIES:
+        raise InvalidInput("bad_priority", f"priority must be one of {', '.join(PRIORITIES)}")
+    return PRIORITIES[name]
 
 
 def checked_limits(limits: object) -> Limits:
@@ -65,7 +90,7 @@ def checked_limits(limits: object) -> Limits:
         raise InvalidInput("bad_limits", f"limits must be chatlock.Limits, not {type(limits).__name__}")
     for name, value in vars(limits).items():
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidInput("bad_limits", f"{name} must be int, not {type(value).__name__}")
+            raise InvalidInput("bad_limits", f"{name} must be an int, not {type(value).__name__}")
         least = 0 if name in MAY_BE_ZERO else 1
         if not least <= value <= INTEGER_MAX:
             raise InvalidInput("bad_limits", f"{name} must be between {least} and 2**53, not {value}")
@@ -80,6 +105,8 @@ def checked_limits(limits: object) -> Limits:
 
 def check_text(text: str, what: str) -> None:
     """Raises InvalidInput for text that UTF-8 (a lone surrogate) or PostgreSQL (a NUL) cannot carry."""
+    if not isinstance(text, str):
+        raise InvalidInput("bad_text", f"{what} must be a str, not {type(text).__name__}")
     if "\0" in text:
         raise InvalidInput("bad_text", f"{what} has a NUL character")
     try:

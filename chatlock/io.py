@@ -81,7 +81,7 @@ class SyncSignal:
 
     async def wait(self, timeout_s: float | None) -> bool:
         """Whether the signal came in time."""
-        came = self._event.wait(timeout_s)
+        came = self._event.wait(None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
         self._event.clear()
         return came
 

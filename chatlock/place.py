@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.hooks import By
-from chatlock.inputs import Key, checked_ms
+from chatlock.inputs import Key, check_callable, checked_ms
 from chatlock.inside import holds_turn_of, inside_turn_of
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
@@ -41,6 +41,8 @@ class Place:
         inside = inside_turn_of(what.key)  # a turn that waits for its own thread would wait for ever
         if flows.closing:
             raise Closed
+        if on_stored is not None:
+            check_callable(on_stored, "on_stored")
         self._flows, self._what, self._on_stored = flows, what, on_stored
         self._began_at = time.monotonic()
         self._attaches = POLICIES[what.policy].store == "never"

@@ -15,7 +15,16 @@ from sqlalchemy.engine import Connection
 from chatlock.caller import driver_kind, on_caller, on_driver
 from chatlock.errors import ClaimLost, InvalidInput, place_of
 from chatlock.heart import Heart
-from chatlock.inputs import canonical_json, check_text, checked_id, digest, from_json, reply_json, storable
+from chatlock.inputs import (
+    canonical_json,
+    check_callable,
+    check_text,
+    checked_id,
+    digest,
+    from_json,
+    reply_json,
+    storable,
+)
 from chatlock.io import Caller, Signal, lives
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
@@ -142,6 +151,7 @@ class TurnCore:
 
     def on_lost(self, callback: Callable[[], object]) -> None:
         """Registers a callback; it runs at once if the claim is lost already."""
+        check_callable(callback, "callback")
         with self._telling:
             lost = self.lost
             if not lost:
@@ -194,7 +204,7 @@ class TurnCore:
         held = [m.seq for m in self.messages]
         if upto is None:
             upto = held[-1] if held else None
-        elif upto not in held:
+        elif upto not in held or isinstance(upto, bool):
             raise InvalidInput("bad_upto", "upto must be the seq of a message that this turn has fetched")
         if upto is None:
             raise InvalidInput("nothing_fetched", "a turn that has fetched nothing cannot finish: release it")
@@ -327,6 +337,7 @@ class TurnCore:
     async def session(self, store: Store, name: str, create: Callable[..., Any]) -> str:
         self._check_open(store)
         checked_id(name, "name")
+        check_callable(create, "create")
         kept = await store.kept_session(self.claim, name)
         if kept is not None:
             return kept

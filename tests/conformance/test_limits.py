@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlock import AlreadyAnswered, Chatlock, InvalidInput, Limits
+from chatlock import AlreadyAnswered, Answered, Chatlock, InvalidInput, Limits
 from chatlock.inputs import DEPTH_MAX, INTEGER_MAX, PAYLOAD_BYTES_MAX, REPLY_BYTES_MAX, Key, key_hash
+from chatlock.io import SyncSignal, drive
 from tests.conformance import rows
 from tests.conformance.conftest import NewChat
 from tests.support import scaled
@@ -176,7 +177,17 @@ def test_ids_are_compared_bytewise(chat: Any, one: str, other: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"policy": "no_such_policy"}, {"policy": 7}, {"wait_ms": "1"}, {"wait_ms": 1.5}, {"no_such_option": 1}],
+    [
+        {"policy": "no_such_policy"},
+        {"policy": 7},
+        {"wait_ms": "1"},
+        {"wait_ms": 1.5},
+        {"if_idle": "no"},
+        {"recreate": 1},
+        {"if_turn": "1"},
+        {"on_stored": 7},
+        {"no_such_option": 1},
+    ],
 )
 def test_bad_option_is_refused_and_nothing_is_written(chat: Any, database: Database, options: dict[str, Any]) -> None:
     before = rows.dump(database)
@@ -192,6 +203,12 @@ def test_bad_option_is_refused_and_nothing_is_written(chat: Any, database: Datab
         {"pooler": "session"},
         {"pool_size": 0},
         {"turns_max": 0},
+        {"turns_max": "3"},
+        {"turns_max": True},
+        {"pool_size": None},
+        {"heartbeat": "no"},
+        {"poller": "no"},
+        {"wake": "redis"},
         {"no_such_option": 1},
     ],
 )
@@ -224,3 +241,38 @@ def test_limits_at_their_ends_are_taken() -> None:
     Chatlock("sqlite:///never-opened.db", limits=least).close()
     with pytest.raises(InvalidInput, match=r"must be chatlock\.Limits"):
         Chatlock("sqlite:///never-opened.db", limits=None)  # type: ignore[arg-type]
+
+
+def test_argument_of_a_wrong_type_is_refused_where_it_is_given(sqlite_database: Database) -> None:
+    """Not as a TypeError from within, after something was written, or when it would be called."""
+    with Chatlock(sqlite_database.url, tenant="t", poller=False) as chat:
+        turn: Any = chat.begin("c1", "hello")
+        wrong: list[Callable[..., Any]] = [
+            lambda: chat.park("c1", turn="1"),  # type: ignore[arg-type]
+            lambda: chat.park("c1", reason=7),  # type: ignore[arg-type]
+            lambda: chat.resume("c1", reason=None),  # type: ignore[arg-type]
+            lambda: chat.free("c1", turn=True),
+            lambda: chat.free("c1", turn=1, force="no"),  # type: ignore[arg-type]
+            lambda: chat.subscribe(7),  # type: ignore[arg-type]
+            lambda: chat.handler([]),  # type: ignore[arg-type]
+            lambda: chat.close(drain_ms="1"),  # type: ignore[arg-type]
+            lambda: chat.close(drain_ms=-1),
+            lambda: turn.finish("ok", upto=True),
+            lambda: turn.step_key(7),
+            lambda: turn.on_lost(7),
+            lambda: turn.session("name", 7),
+        ]
+        for call in wrong:
+            with pytest.raises(InvalidInput):
+                call()
+        turn.finish("ok")
+        assert chat.verify().ok
+
+
+def test_wait_of_any_length_can_be_asked_for(sqlite_database: Database) -> None:
+    with Chatlock(sqlite_database.url, tenant="t", poller=False) as chat:
+        chat.handler()(lambda turn: "ok")
+        assert isinstance(chat.submit("c1", "hello", wait_ms=INTEGER_MAX), Answered)
+    signal = SyncSignal()
+    signal.set()
+    assert drive(signal.wait(INTEGER_MAX / 1000))
