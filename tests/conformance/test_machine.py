@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from chatlock import Chatlock, ClaimLost, Conflict, Key, Limits, Parked, Queued, Refused, Superseded, Turn
 from chatlock.io import drive
 from chatlock.ops.verify import verify
-from chatlock.protocol import AWAITING_RULES, OVERFLOWS, POLICIES
+from chatlock.protocol import AWAITING_RULES, BACKLOGS, OVERFLOWS, POLICIES
 from chatlock.testing import DatabaseClock, MonotonicClock
 from tests.conformance import rows
 from tests.support import scaled
@@ -51,6 +51,7 @@ class Thread(RuleBasedStateMachine):
         self.resolved: dict[str, tuple[str, int | None]] = {}
         self.allowed: dict[str, set[str] | None] = {}
         self.questions: dict[str, str | None] = {}
+        self.stopped: set[str] = set()
         self.steps = 0
 
     # -- what the tables hold ----------------------------------------------------------------------------------------
@@ -205,6 +206,19 @@ class Thread(RuleBasedStateMachine):
         assert self.turn.release() == live
         self.turn = None
 
+    @precondition(lambda self: self.turn or self.stale)
+    @rule(queued=st.sampled_from(sorted(BACKLOGS)), number=which)
+    def stop(self, queued: Any, number: int) -> None:
+        """What the turn has is cancelled when it ends, whatever ends it; another turn than the named one is left."""
+        turns = [*self.stale, *([self.turn] if self.turn is not None else [])]
+        turn = turns[number % len(turns)]
+        live = self.lives(turn)
+        receipt = self.chat.cancel("c1", turn=turn.token, queued=queued, grace_ms=1_000, **self.to)
+        assert receipt.done == live
+        self.may(cancelled=set(receipt.waiting) if queued == "cancel" else set())
+        if live:
+            self.stopped = set(receipt.held) if queued == "cancel" else set()
+
     @precondition(lambda self: self.stale)
     @rule()
     def wake_a_stale_turn(self) -> None:
@@ -291,7 +305,7 @@ class Thread(RuleBasedStateMachine):
         now = {m["message_id"]: (m["disposition"], m["turn_token"]) for m in messages if m["disposition"] != "pending"}
         assert {name: now.get(name) for name in self.resolved} == self.resolved
         for name in now.keys() - self.resolved.keys():
-            which_may = self.allowed.get(now[name][0], set())
+            which_may = self.allowed.get(now[name][0], self.stopped if now[name][0] == "cancelled" else set())
             assert which_may is None or name in which_may, f"{name} is {now[name]}"
         for disposition, exactly in self.allowed.items():
             missing = {name for name in exactly or () if now.get(name, ("pending",))[0] != disposition}
