@@ -28,7 +28,7 @@ from rq.utils import now
 from chatlock.errors import InvalidInput
 from chatlock.hosting import Host, load_chat
 from chatlock.inputs import Key, checked_key, key_hash
-from chatlock.observe import SHARED_FILES, prometheus
+from chatlock.observe import SHARED_FILES, prometheus, share_files_as
 from chatlock.ops.due import Dispatched
 from chatlock.protocol import Limits
 from chatlock.settings import Settings
@@ -71,8 +71,10 @@ def run_thread(tenant: str, thread: str) -> None:
 
 @cache
 def _host(path: str, pid: int) -> Host:
-    """This process's own: connections and OS threads are made after the fork."""
+    """This process's own: connections, OS threads and counters are made after the fork."""
     host = Host(load_chat(path))
+    if _in_horse():
+        share_files_as(os.getppid())
     host.open()
     return host
 

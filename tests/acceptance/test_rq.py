@@ -9,7 +9,7 @@ import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 import pytest
@@ -17,6 +17,8 @@ import redis
 import rq
 import rq.cli
 import sqlalchemy
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
 from rq.job import Job
 
 from chatlock import AlreadyAnswered, Chatlock, rq_jobs
@@ -110,6 +112,22 @@ def test_worker_answers_and_delivers_what_the_poller_dispatches(served: Served, 
     served.store("thread", "again", message_id="m2")
     served.answered("thread")
     until(lambda: served.delivered() == ["thread m1", "thread m2"], what="the second delivery")
+
+
+def test_work_horses_of_a_worker_count_in_one_set_of_files(served_pg: Served) -> None:
+    counts = served_pg.directory / "counts"
+    counts.mkdir()
+    worker = served_pg.start("worker", PROMETHEUS_MULTIPROC_DIR=counts)
+    for thread in ("one", "two"):
+        served_pg.store(thread)
+    Poller(served_pg).dispatch()
+    served_pg.answered("one", "two")
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    registry, collector = CollectorRegistry(), cast("Any", MultiProcessCollector)
+    collector(registry, path=str(counts))
+    assert registry.get_sample_value("chatlock_claims_total", {"by": "rq"}) == 2
+    assert sorted(path.name for path in counts.iterdir()) == [f"counter_{worker.pid}.db", f"histogram_{worker.pid}.db"]
 
 
 def test_stock_rq_worker_runs_it_too(served_pg: Served) -> None:
