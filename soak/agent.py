@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from chatlock import ClaimLost, Turn
 from chatlock.inputs import new_id
+from chatlock.protocol import AwaitingRule
 from soak.life import EXIT_CODE, EXPECTED, Life, Poisoned
 
 EFFECT = text("INSERT INTO soak_effects(thread, token) VALUES(:thread, :token)")
@@ -100,7 +101,14 @@ class Agent:
 
     # -- the end -----------------------------------------------------------------------------------------------------
     def _end(self, turn: Turn) -> Any:
-        way = self._random.choices(["return", "conn", "finish", "upto", "raise", "release"], [55, 25, 10, 5, 1, 2])[0]
+        if turn.waiting:
+            self._history.fetched(turn, turn.fetch())
+        ways = {"return": 55, "conn": 25, "finish": 10, "upto": 5, "raise": 1, "release": 2}
+        if self._life.weather["storm"] and "-c" in turn.key.thread:
+            ways["suspend"] = 10
+        way = self._random.choices(list(ways), list(ways.values()))[0]
+        if turn.cancelled and not turn.lost and self._random.random() < 0.5:
+            way = "release"
         if way == "raise":
             raise Poisoned
         if way == "release":
@@ -124,6 +132,10 @@ class Agent:
         return None
 
     def _finish(self, turn: Turn, reply: dict[str, Any], upto: int, way: str) -> None:
+        if way == "suspend":
+            rule: AwaitingRule = self._random.choice(["hold", "run", "cancel"])
+            self._history.asking(turn, turn.suspend(reply, awaiting=rule), rule)
+            return
         if way != "conn":
             turn.finish(reply, upto=upto)
             return

@@ -48,6 +48,10 @@ SELECT coalesce(sum(last_seq - done_seq - holes), 0), count(*) FILTER (WHERE sta
        count(*) FILTER (WHERE status = 'parked')
   FROM chatlock_threads WHERE status <> 'deleted' AND (last_seq > done_seq OR status = 'running')
 """
+HELD = """
+SELECT thread_id, awaiting FROM chatlock_threads
+ WHERE status = 'idle' AND last_seq > done_seq AND awaiting IS NOT NULL AND awaiting_rule = 'hold'
+"""
 PARKED = "SELECT thread_id FROM chatlock_threads WHERE status = 'parked'"
 
 
@@ -120,6 +124,10 @@ class Ground:
     def parked(self) -> list[str]:
         """The threads that someone has to put back into service."""
         return [thread for (thread,) in self._seen(PARKED) or []]
+
+    def held(self) -> list[tuple[str, str]]:
+        """The threads whose messages wait until someone decides on a question, and the question."""
+        return [(thread, question) for thread, question in self._seen(HELD) or []]
 
     def rows(self, statement: str) -> Iterator[Any]:
         """What the database holds now."""

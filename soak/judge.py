@@ -23,7 +23,10 @@ PROMISES = {
     "lost": ("stored_once", "nothing_left", "submits_in_order", "verify"),
     "answered twice": ("answered_once", "ranges_tile", "application_agrees", "replies_were_given"),
     "stale writes accepted": ("fenced_after_reclaim", "tokens_rise", "effects_in_order"),
-    "dishonest outcomes": ("outcome_was_true", "replies_agree", "answered_was_received", "dead_was_tried"),
+    "dishonest outcomes": (
+        *("outcome_was_true", "replies_agree", "answered_was_received", "dead_was_tried"),
+        "held_until_answered",
+    ),
     "other faults": ("process",),
 }
 """What a run is about, and by which checks each is counted."""

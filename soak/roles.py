@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -25,6 +26,7 @@ SUBMITTERS, CALLERS = 4, 2
 """OS threads of a process."""
 HELD = text("SELECT status, token FROM chatlock_threads WHERE tenant = :tenant AND thread_id = :thread")
 RUNNING = text("SELECT thread_id, token FROM chatlock_turns WHERE state = 'running'")
+OPEN = text("SELECT thread_id, awaiting FROM chatlock_threads WHERE awaiting IS NOT NULL AND status <> 'deleted'")
 DEAD = text(
     "SELECT message_id FROM chatlock_messages WHERE tenant = :tenant AND thread_id = :thread AND disposition = 'dead'"
 )
@@ -151,6 +153,20 @@ class Caller(Sender):
     def __init__(self, life: Life, agent: Agent) -> None:
         super().__init__(life)
         self._agent = agent
+        self._acts: dict[Callable[[str], None], int] = {
+            self._talk: 30,
+            self._share: 20,
+            self._block: 15,
+            self._cancel: 8,
+            self._answer: 8,
+            self._edit: 4,
+            self._free: 12,
+            self._stop: 5,
+            self._redrive: 3,
+            self._park: 2,
+            self._delete: 2,
+            self._promote: 2,
+        }
 
     def on_call(self, call: str | None) -> None:
         self._agent.calling(call)
@@ -159,10 +175,9 @@ class Caller(Sender):
         if not self.life.weather["storm"]:
             self.life.rest(0.1)
             return
-        acts = [self._talk, self._share, self._block, self._cancel, self._free, self._park, self._delete, self._redrive]
-        thread = f"{self.life.weather['generation']}-c{self.random.randrange(8)}"
+        act = self.random.choices(list(self._acts), list(self._acts.values()))[0]
         try:
-            self.random.choices(acts, [30, 20, 15, 8, 12, 2, 2, 3])[0](thread)
+            act(f"{self.life.weather['generation']}-c{self.random.randrange(8)}")
         finally:
             self._agent.calling(None)
         self.life.rest(self.random.choice([0.0, 0.05, 0.2]))
@@ -171,7 +186,10 @@ class Caller(Sender):
         return self.random.choice([0, 200, 1_000, 5_000])
 
     def _talk(self, thread: str) -> None:
-        self.deliver(thread, self.new_id(), {"kind": "ok"}, wait_ms=self._wait(), recreate=True)
+        """Now and then it does something to the turn that runs."""
+        policies = ["enqueue", "enqueue", "enqueue", "steer", "interrupt", "rollback"]
+        options = {"policy": self.random.choice(policies), "priority": self.random.choice(["user", "background"])}
+        self.deliver(thread, self.new_id(), {"kind": "ok"}, wait_ms=self._wait(), recreate=True, **options)
 
     def _share(self, thread: str) -> None:
         """The same message as other callers send in this half second, in this process and others."""
@@ -200,6 +218,24 @@ class Caller(Sender):
         self._told_of(thread, "cancel", message_id, partial(self.chat.cancel, thread, message_id))
         self._told_of(thread, "status", message_id, partial(self.chat.status, thread, message_id))
 
+    def _edit(self, thread: str) -> None:
+        message_id, edit_id, payload = self.new_id(), self.new_id(), {"kind": "ok", "edited": True}
+        self.deliver(thread, message_id, {"kind": "ok"}, wait_ms=0, recreate=True)
+        key = Key(TENANT, thread)
+        call = self.history.asked(key, "submit", edit_id, payload)
+        self.told(key, call, self.chat.edit(thread, message_id, payload, edit_id))
+
+    def _answer(self, _: str) -> None:
+        """Decides on an open question, as others may at the same time, and not always alike."""
+        with self.life.application.connect() as conn:
+            questions = list(conn.execute(OPEN))
+        if questions:
+            thread, question_id = self.random.choice(questions)
+            key, decision = Key(TENANT, thread), {"kind": "ok", "decision": self.random.choice(["yes", "yes", "no"])}
+            call = self.history.asked(key, "submit", question_id, decision)
+            self.on_call(call)
+            self.told(key, call, self.chat.answer(thread, question_id, decision, wait_ms=self._wait()))
+
     def _told_of(self, thread: str, what: str, message_id: str, ask: Any) -> None:
         key = Key(TENANT, thread)
         call = self.history.asked(key, what, message_id)
@@ -219,6 +255,18 @@ class Caller(Sender):
             thread, token = self.random.choice(running)
             if self.chat.free(thread, turn=token, force=self.random.random() < 0.8, actor="op").done:
                 self.history.over(Key(TENANT, thread), token, "freed")
+
+    def _stop(self, _: str) -> None:
+        """Asks a turn to stop; it ends by itself, or by force when its grace is over."""
+        with self.life.application.connect() as conn:
+            running = list(conn.execute(RUNNING))
+        if running:
+            thread, token = self.random.choice(running)
+            queued: Any = self.random.choice(["keep", "keep", "cancel"])
+            self.chat.cancel(thread, turn=token, queued=queued, grace_ms=self.random.choice([200, 2_000]))
+
+    def _promote(self, thread: str) -> None:
+        self.chat.promote(thread)
 
     def _park(self, thread: str) -> None:
         status, token = self._held(thread)

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from chatlock import Chatlock
+from chatlock.inputs import Key
 from chatlock.testing import History
 from soak.agent import Agent
 from soak.fleet import ROLES, Fleet
@@ -104,6 +105,7 @@ class Soak:
     def _drain(self, ground: Ground, fleet: Fleet, nemesis: Nemesis) -> float | None:
         """Waits until nothing is left to do; how long that took, None if something was left."""
         began, quiet, look_at = time.monotonic(), 0, 0.0
+        history = History(name="operator", path=ground.directory / "history-operator.jsonl")
         with Chatlock(ground.url, tenant=TENANT, poller=False, limits=LIMITS) as operator:
             while (elapsed := time.monotonic() - began) < DRAIN_S:
                 fleet.look()
@@ -111,6 +113,9 @@ class Soak:
                     look_at = elapsed + 0.5
                     for thread in ground.parked():
                         operator.resume(thread, actor="soak")
+                    for thread, question in ground.held():
+                        history.asked(Key(TENANT, thread), "cancel", question)
+                        operator.cancel(thread, question)
                     backlog = ground.backlog()
                     quiet = quiet + 1 if backlog == (0, 0, 0) else 0
                     if quiet == 4:

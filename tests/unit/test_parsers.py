@@ -30,6 +30,7 @@ from chatlock.middleware.socket import _wish_of, same_origin
 from chatlock.replay import Arrival, read_arrivals, replay
 from chatlock.service.receiver import verify
 from chatlock.service.signature import HEADER, sign
+from chatlock.service.ui.access import Access, Request
 from chatlock.settings import Settings
 from chatlock.testing import History
 from chatlock.transfer import TransferRefused, export_store, import_store
@@ -175,6 +176,17 @@ def test_a_signed_body_names_a_thread_or_is_refused(body: bytes) -> None:
     key = parsed(lambda: verify({HEADER: sign("secret", 5, body)}, body, ["secret"], now_s=5))
     assert key is None or isinstance(key, Key)
     assert parsed(lambda: verify({HEADER: sign("secret", 5, body)}, body + b" ", ["secret"], now_s=5)) is None
+
+
+@quick
+@given(texts, texts)
+@example("//[", "Bearer ")
+@example("?token=", f"chatlock_ui={'0' * 64}")
+def test_the_web_view_opens_to_nobody_without_the_token(target: str, header: str) -> None:
+    access = Access("a token that nobody guesses")
+    request = Request.of(f"/ui{target}", {"Authorization": header, "Cookie": header})
+    assert not access.granted(request)
+    assert access.exchanged(request) is None
 
 
 # -- an operator's words -----------------------------------------------------------------------------------------------
