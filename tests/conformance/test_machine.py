@@ -236,6 +236,11 @@ class Thread(RuleBasedStateMachine):
         refused = isinstance(told, Refused)
         self.may(cancelled={message_id} if before[message_id] == "pending" and not refused else set())
 
+    @rule()
+    def promote(self) -> None:
+        self.may()
+        self.chat.promote("c1", **self.to)
+
     @precondition(lambda self: self.ids)
     @rule(number=which)
     def edit(self, number: int) -> None:
