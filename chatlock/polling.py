@@ -66,6 +66,7 @@ class Poller:
 
     def _run(self) -> None:
         next_sweep = next_windows = time.monotonic()
+        fault: type[ChatlockError] | None = None
         while True:
             with self._lock:
                 while not self.closed and not self._nudged and (left := next_sweep - time.monotonic()) > 0:
@@ -86,9 +87,13 @@ class Poller:
             except Closed:
                 return
             except ChatlockError as error:
-                log.warning("sweep.failed", extra={"error": type(error).__name__})
+                if type(error) is not fault:  # told once, however long it lasts
+                    log.warning("sweep.failed", extra={"error": f"{type(error).__name__}: {error}"})
+                fault = type(error)
             except Exception:
                 log.exception("sweep.failed")
+            else:
+                fault = None
 
     def start_due(self) -> int:
         """Claims what is due, as far as there is capacity, and starts it; returns how many turns it started."""

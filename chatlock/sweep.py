@@ -10,7 +10,8 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from chatlock.errors import StoreUnavailable
+from chatlock.dialects import Fault, fault_of
+from chatlock.errors import SchemaMismatch, StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.hooks import Hooks, TurnReclaimed
 from chatlock.inputs import Key, key_hash
@@ -74,7 +75,7 @@ class Sweep:
         """One thread's fault never stops the others'."""
         try:
             ended = self._executor.transaction("force", _alone(lambda c: force(c, seen)))
-        except StoreUnavailable:
+        except (StoreUnavailable, SchemaMismatch):
             raise
         except Exception:
             log.exception("force.failed", extra={"thread_hash": key_hash(seen.key)[:12], "token": seen.token})
@@ -88,7 +89,7 @@ class Sweep:
         ended: Ended | None = None
         try:
             ended = self._executor.transaction("reclaim", _alone(lambda c: reclaim(c, seen, self._limits, spread)))
-        except StoreUnavailable:
+        except (StoreUnavailable, SchemaMismatch):
             raise
         except Exception:
             log.exception("reclaim.failed", extra={"thread_hash": key_hash(seen.key)[:12], "token": seen.token})
@@ -138,7 +139,7 @@ class Sweep:
     def _served(self, key: Key, name: str, op: Callable[[Connection], T | None]) -> T | None:
         try:
             return self._executor.transaction(name, _alone(op))
-        except StoreUnavailable:
+        except (StoreUnavailable, SchemaMismatch):
             raise
         except Exception:
             log.exception("thread.not_served", extra={"op": name, "thread_hash": key_hash(key)[:12]})
@@ -157,7 +158,9 @@ def _alone(op: Callable[[Connection], T]) -> Callable[[Connection], T]:
     def isolated(conn: Connection) -> T:
         try:
             return op(conn)
-        except IntegrityError:
+        except IntegrityError as error:
+            if fault_of(error) is Fault.MOVED:
+                raise
             raise AssertionError("a constraint refuses what this thread's rows ask for") from None
 
     return isolated

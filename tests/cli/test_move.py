@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import stat
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import chatlock.transfer
-from chatlock import AlreadyAnswered, Chatlock, ClaimLost, SchemaMismatch
+from chatlock import AlreadyAnswered, Chatlock, ClaimLost, Limits, SchemaMismatch
 from chatlock.cli import main
 from chatlock.ops import transfer
 from tests.conformance.rows import TABLES, dispositions, dump, messages, pass_backoff, plain, table, thread_row, turns
 from tests.support.databases import Database, Templates
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +119,24 @@ def test_the_old_store_refuses_every_write_also_of_a_process_that_runs(old: Data
         assert dump(old) == before
     with client(old) as later, pytest.raises(SchemaMismatch, match="moved"):
         later.submit("another", "x")
+
+
+def test_a_poller_of_the_old_store_says_that_it_was_moved(
+    old: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no fault of the threads that it would serve, and it is told once."""
+    caplog.set_level(logging.WARNING, logger="chatlock")
+    with Chatlock(old.url, tenant="acme", poller=True, limits=Limits(sweep_ms=20)) as chat:
+        chat.submit("another", "x", message_id="m1", agent="other", wait_ms=0)
+        assert run(old, "export", str(tmp_path / "chat.jsonl"), "--yes").exit_code == 0
+        caplog.clear()
+        chat.handler("other")(lambda turn: "ok")
+        until(lambda: caplog.records)
+        for _ in range(2):  # passes after it
+            seen = chat._sweep._first_seen
+            until(lambda seen=seen: chat._sweep._first_seen is not seen)  # type: ignore[misc]
+    assert [record.getMessage() for record in caplog.records] == ["sweep.failed"]
+    assert "SchemaMismatch: this store was moved" in vars(caplog.records[0])["error"]
 
 
 def test_a_turn_that_ran_is_released_by_the_import(old: Database, pg_database: Database, tmp_path: Path) -> None:
