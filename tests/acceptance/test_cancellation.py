@@ -68,7 +68,7 @@ async def stream(chat: AsyncChatlock, thread: str) -> None:
 
 async def submit_and_wait(chat: AsyncChatlock, thread: str) -> Outcome:
     """Its thread is freed by another task once it waits."""
-    held = await chat.begin(thread, "before")
+    held = await asyncio.create_task(chat.begin(thread, "before"))  # in a context of its own
     assert isinstance(held, AsyncTurn)
 
     async def free() -> None:
@@ -91,7 +91,7 @@ async def one_before(chat: AsyncChatlock, thread: str) -> None:
 
 
 async def failed_before(chat: AsyncChatlock, thread: str) -> None:
-    held = await chat.begin(thread, "before")
+    held = await asyncio.create_task(chat.begin(thread, "before"))  # in a context of its own
     assert isinstance(held, AsyncTurn)
     await held.fail("the first attempt")
 
@@ -228,7 +228,7 @@ def test_cancellation_together_with_the_signal_is_not_lost(database: Database) -
     async def scenario() -> None:
         async with AsyncChatlock(database.url, tenant=TENANT, poller=False, limits=AT_ONCE) as chat:
             answering(chat)
-            held = await chat.begin("thread", "before")
+            held = await asyncio.create_task(chat.begin("thread", "before"))  # in a context of its own
             assert isinstance(held, AsyncTurn)
             async with quiet_loop():
                 task = asyncio.ensure_future(submit(chat, "thread"))

@@ -439,7 +439,8 @@ chat.submit("thread", "hello")
 """,
     "sync_wait": """
 chat = Chatlock(url, tenant="t", limits=limits)
-held = chat.begin("thread", "hello")
+import contextvars
+held = contextvars.copy_context().run(chat.begin, "thread", "hello")  # else it would not wait
 chat.handler()(lambda turn: "done")
 def watch():
     while not any(w.waited for ws in chat._flows.waiters._by_key.values() for w in ws):
