@@ -6,6 +6,7 @@ waits become fibers, so that its own heartbeat, look and poller run here as they
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
@@ -83,6 +84,7 @@ class Scheduler:
         self._later: list[Callable[[], None]] = []
         self.time = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         self.threading = SimpleNamespace(
+            TIMEOUT_MAX=threading.TIMEOUT_MAX,
             Thread=type("Thread", (OsThread,), {"scheduler": self}),
             Lock=lambda: Lock(self),
             RLock=lambda: RLock(self),
