@@ -84,7 +84,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     inside = {name for name in names if ".dist-info/" not in name}
     files = (ROOT / "chatlock").rglob("*")
-    expected = {str(file.relative_to(ROOT)) for file in files if file.suffix in (".py", ".typed")}
+    expected = {str(file.relative_to(ROOT)) for file in files if file.suffix in (".py", ".typed", ".css")}
     assert inside == expected
     assert {"chatlock/py.typed", "chatlock/migrations/versions/0001_core.py"} <= inside
     assert any(name.endswith("/licenses/LICENSE") for name in names)
