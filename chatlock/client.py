@@ -128,6 +128,7 @@ class Chatlock(Client):
         """Stores a message and waits up to wait_ms for its thread.  A Turn is the caller's to run and to end.
 
         Prefer turn(), which ends it whatever happens.  A Turn that is dropped is reclaimed after its lease.
+        Until it ends, a submit to its thread in the same context never waits.
         """
         what, wait_ms = self._submission(thread, payload, options)
         got = drive(self._flows.begin(what, wait_ms))
