@@ -193,7 +193,8 @@ async def waiting(url: str, seconds: float) -> None:
         await entered.wait()
         idle = await cpu_share(process, seconds)
         callers = [asyncio.create_task(chat.submit("busy", PAYLOAD, wait_ms=600_000)) for _ in range(WAITING)]
-        await asyncio.sleep(3)
+        while sum(waiter.pending_at is not None for waiter in waiters_of(chat)) < WAITING:  # noqa: ASYNC110  the shared look has no event for this
+            await asyncio.sleep(0.1)
         before = process.num_threads(), len(process.net_connections())
         share = await cpu_share(process, seconds)
         after = process.num_threads(), len(process.net_connections())
@@ -205,6 +206,11 @@ async def waiting(url: str, seconds: float) -> None:
         f"{len(told)} told",
         flush=True,
     )
+
+
+def waiters_of(chat: AsyncChatlock) -> list[Any]:
+    """Everyone who waits in this process."""
+    return [waiter for waiters in list(chat._flows.waiters._by_key.values()) for waiter in waiters]
 
 
 async def cpu_share(process: psutil.Process, seconds: float) -> float:
