@@ -28,7 +28,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -128,20 +128,17 @@ class History:
     # -- the end -----------------------------------------------------------------------------------------------------
     def tables(self, chat: Client, *, drained: bool) -> None:
         """Notes what the tables hold, in one snapshot.  drained: by now nothing should be left to do."""
-        chat._executor.snapshot("history", self._note_tables)
-        if drained:
-            self.note("drained", Key("", ""))
-
-    def _note_tables(self, conn: Connection) -> None:
-        for name, table, columns, order in _TABLES:
-            chosen = [table.c.tenant, table.c.thread_id, *(table.c[column] for column in columns)]
-            for row in conn.execute(select(*chosen).order_by(*(table.c[column] for column in order))):
+        read = chat._executor.snapshot("history", _read_tables)  # which may be repeated: nothing is noted in it
+        for (name, _, columns, _), rows in zip(_TABLES, read, strict=True):
+            for row in rows:
                 fields = dict(zip(columns, row[2:], strict=True))
                 if "turn_token" in fields:
                     fields["turn"] = fields.pop("turn_token")
                 if "reply" in fields:
                     fields["reply"] = from_json(fields["reply"])
                 self.note(name, Key(row.tenant, row.thread_id), **fields)
+        if drained:
+            self.note("drained", Key("", ""))
 
     # -- files -------------------------------------------------------------------------------------------------------
     def write(self, path: Path) -> None:
@@ -179,6 +176,15 @@ _TABLES: tuple[tuple[str, Any, tuple[str, ...], tuple[str, ...]], ...] = (
         ("tenant", "thread_id"),
     ),
 )
+
+
+def _read_tables(conn: Connection) -> list[Sequence[Any]]:
+    """All rows of each table."""
+    read: list[Sequence[Any]] = []
+    for _, table, columns, order in _TABLES:
+        chosen = [table.c.tenant, table.c.thread_id, *(table.c[column] for column in columns)]
+        read.append(conn.execute(select(*chosen).order_by(*(table.c[column] for column in order))).all())
+    return read
 
 
 def _line(event: Event) -> str:

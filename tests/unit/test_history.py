@@ -528,3 +528,15 @@ def test_what_the_tables_lack_is_noticed(chat: Chatlock) -> None:
     history.told(key, history.asked(key, "submit", "m1"), chat.submit("other", "hello", message_id="m1", wait_ms=0))
     history.tables(chat, drained=True)
     assert {breach.invariant for breach in check(history)} == {"stored_once", "nothing_left"}
+
+
+def test_tables_are_noted_once_although_their_snapshot_was_repeated(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History()
+    with Chatlock(sqlite_database.url, tenant="acme", poller=False) as chat:
+        chat.submit("t", "hi", message_id="m", wait_ms=0)
+        snapshot = chat._executor.snapshot
+        monkeypatch.setattr(chat._executor, "snapshot", lambda name, op: snapshot(name, lambda c: (op(c), op(c))[1]))
+        history.tables(chat, drained=False)
+    assert [event["event"] for event in history.events] == ["message", "thread"]
