@@ -20,7 +20,7 @@ TYPED := chatlock $(wildcard poller)
 STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick demo demo-chat demo-policies demo-workers test test-long sim soak mutants check docs sql ui-shot
+.PHONY: help bench-quick demo demo-chat demo-policies demo-workers test test-long sim soak mutants check verification docs sql ui-shot
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +68,10 @@ check: $(DEV) ## Check style, types, layers, sizes, words, and that the generate
 bench-quick: $(DEV) ## Measure one hot thread, 1,000 waiting callers and peak turns a second (DB=sqlite or postgres)
 	$(BIN)/python -m bench.quick --db $(DB)
 
-docs: $(DEV) ## Write the generated docs again: docs/state-machine.md and docs/sql/
+verification: $(DEV) ## Print docs/verification.md from the committed summaries of long runs
+	@$(BIN)/python -m tools.verification
+
+docs: $(DEV) ## Write the generated docs again: docs/state-machine.md, docs/verification.md and docs/sql/
 	$(BIN)/python -m tools.docs
 
 sql: docs ## The same: every statement of both databases is in docs/sql/

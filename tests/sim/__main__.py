@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -18,13 +19,17 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many to play")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many")
+    parser.add_argument("--json", type=Path, help="also write a summary to this file")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chatlock-sim-") as directory:
         template = Path(directory) / "template.db"
         make_template(template)
         if asked.seed is not None:
             return replay(asked.seed, template)
-        return explore(range(asked.first, asked.first + asked.seeds), asked.failures, template)
+        summary = explore(range(asked.first, asked.first + asked.seeds), asked.failures, template)
+    if asked.json:
+        asked.json.write_text(json.dumps(summary, indent=1) + "\n")
+    return int(summary["failed"] > 0)
 
 
 def replay(seed: int, template: Path) -> int:
@@ -37,7 +42,7 @@ def replay(seed: int, template: Path) -> int:
     return int(bool(played.flaws))
 
 
-def explore(seeds: range, failures_max: int, template: Path) -> int:
+def explore(seeds: range, failures_max: int, template: Path) -> dict[str, int]:
     began, failed, steps = time.monotonic(), 0, 0
     reached: Counter[str] = Counter()
     for number, seed in enumerate(seeds, 1):
@@ -53,7 +58,9 @@ def explore(seeds: range, failures_max: int, template: Path) -> int:
             print(f"{number} seeds, {failed} failed, {time.monotonic() - began:.0f} s", flush=True)
     print(f"{number} seeds, {failed} failed, {steps} steps, {time.monotonic() - began:.1f} s")
     print(f"reached: {dict(sorted(reached.items()))}")
-    return int(failed > 0)
+    faults = {"kills": "kill", "pauses": "pause", "acks lost": "ack_lost"}
+    counts = {name: reached[f"fault {fault}"] for name, fault in faults.items()}
+    return {"seeds": number, "failed": failed, "steps": steps, **counts}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""docs/verification.md, printed from what committed runs have written to docs/verification/*.json.
+
+python -m tools.verification     print it (`make docs` writes it, `make check` compares it)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RUNS = Path(__file__).resolve().parents[1] / "docs" / "verification"
+GOAL = {"acknowledged": 1_000_000, "kills": 1_000, "stops past the lease": 1_000}
+NAMES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
+RARE = {
+    "lost_claim": "claims lost under a running handler",
+    "cut_committed": "connections cut after COMMIT was sent",
+    "cut_not_committed": "connections cut before COMMIT left",
+    "refused_fence": "fenced writes refused by the tables",
+    "refused_finish": "finishes refused by the tables",
+    "already_answered": "callers told the reply of another's turn",
+    "alone_after_failure": "messages tried alone after a failure",
+    "dead": "messages that died of their attempts",
+    "at_point": "processes killed or stopped at a named point",
+}
+
+
+def page(directory: Path = RUNS) -> str:
+    """The whole page."""
+    runs = [json.loads(path.read_text()) for path in sorted(directory.glob("soak-*.json"))]
+    parts = [(RUNS / "layers.md").read_text(), _soak(runs)]
+    for name, about in (("sim", _sim), ("mutants", _mutants)):
+        path = directory / f"{name}.json"
+        if path.exists():
+            parts.append(about(json.loads(path.read_text())))
+    return "\n".join(parts)
+
+
+def _soak(runs: list[dict[str, Any]]) -> str:
+    """A column for each run, and the sum where sums mean something."""
+    header = ["", *(NAMES[run["database"]] for run in runs), "together"]
+    lines = [_row(header), "|---" * len(header) + "|"]
+
+    def add(name: str, values: list[Any], *, summed: bool = True) -> None:
+        told = [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
+        lines.append(_row([name, *told, f"{sum(values):,}" if summed else ""]))
+
+    add("verdict", [f"**{run['verdict']}**" for run in runs], summed=False)
+    add("seconds of faults", [int(run["seconds"]) for run in runs])
+    add("messages acknowledged", [run["acknowledged"] for run in runs])
+    for promise in ("lost", "answered twice", "stale writes accepted", "dishonest outcomes", "other faults"):
+        add(f"**{promise}**", [run["promises broken"][promise] for run in runs])
+    for fault in sorted({fault for run in runs for fault in run["faults"]}):
+        add(fault, [run["faults"].get(fault, 0) for run in runs])
+    for rare, text in RARE.items():
+        add(text, [run["rare paths"][rare]["reached"] for run in runs])
+    add("turns done", [run["turns"].get("done", 0) for run in runs])
+    ends = ("failed", "released", "reclaimed", "gave_up", "interrupted", "rolled_back")
+    add("turns ended otherwise", [sum(run["turns"].get(end, 0) for end in ends) for run in runs])
+    add("events judged", [run["events judged"] for run in runs])
+    return "\n".join(["## The soak", "", *lines, "", _against_goal(runs), ""])
+
+
+def _against_goal(runs: list[dict[str, Any]]) -> str:
+    """Whether the runs are as large as they were meant to be."""
+    reached = {
+        name: sum(run["acknowledged"] if name == "acknowledged" else run["faults"].get(name, 0) for run in runs)
+        for name in GOAL
+    }
+    short = [f"{name} {reached[name]:,} of {goal:,}" for name, goal in GOAL.items() if reached[name] < goal]
+    if short:
+        return f"These runs are smaller than they are meant to be: {'; '.join(short)}."
+    return "These runs are as large as they are meant to be: a million messages, a thousand kills, a thousand stops."
+
+
+def _sim(run: dict[str, Any]) -> str:
+    return (
+        f"## The simulation\n\n{run['seeds']:,} seeds, {run['steps']:,} steps: {run['failed']:,} failed "
+        f"({run['kills']:,} crashes, {run['pauses']:,} pauses, {run['acks lost']:,} acknowledgements lost).\n"
+    )
+
+
+def _mutants(run: dict[str, Any]) -> str:
+    others = "".join(f"\n- `{name}`: {word}" for name, word in run["others"].items())
+    return f"## Seeded bugs\n\n{run['caught']} of {run['mutants']} are caught, in {run['files']} files.{others}\n"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
