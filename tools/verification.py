@@ -54,11 +54,19 @@ def _soak(runs: list[dict[str, Any]]) -> str:
         add(fault, [run["faults"].get(fault, 0) for run in runs])
     for rare, text in RARE.items():
         add(text, [run["rare paths"][rare]["reached"] for run in runs])
+    add("rare paths taken too seldom", [_short(run) for run in runs], summed=False)
     add("turns done", [run["turns"].get("done", 0) for run in runs])
     ends = ("failed", "released", "reclaimed", "gave_up", "interrupted", "rolled_back")
     add("turns ended otherwise", [sum(run["turns"].get(end, 0) for end in ends) for run in runs])
     add("events judged", [run["events judged"] for run in runs])
-    return "\n".join(["## The soak", "", *lines, "", _against_goal(runs), ""])
+    notes = [f"{NAMES[run['database']]}, {int(run['seconds'])} s: {run['note']}\n" for run in runs if "note" in run]
+    return "\n".join(["## The soak", "", *lines, "", *notes, _against_goal(runs), ""])
+
+
+def _short(run: dict[str, Any]) -> str:
+    """The rare paths for which the run says too little."""
+    short = [RARE[name] for name, path in run["rare paths"].items() if path["reached"] < path["least"]]
+    return ", ".join(short) or "none"
 
 
 def _against_goal(runs: list[dict[str, Any]]) -> str:
