@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 RUNS = Path(__file__).resolve().parents[1] / "docs" / "verification"
+LAYERS = Path(__file__).with_name("layers.md")
 GOAL = {"acknowledged": 1_000_000, "kills": 1_000, "stops past the lease": 1_000}
 NAMES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
 RARE = {
@@ -28,7 +29,7 @@ RARE = {
 def page(directory: Path = RUNS) -> str:
     """The whole page."""
     runs = [json.loads(path.read_text()) for path in sorted(directory.glob("soak-*.json"))]
-    parts = [(RUNS / "layers.md").read_text(), _soak(runs)]
+    parts = [LAYERS.read_text(), _soak(runs)]
     for name, about in (("sim", _sim), ("mutants", _mutants)):
         path = directory / f"{name}.json"
         if path.exists():
