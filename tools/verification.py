@@ -60,8 +60,7 @@ def _soak(runs: list[dict[str, Any]]) -> str:
     ends = ("failed", "released", "reclaimed", "gave_up", "interrupted", "rolled_back")
     add("turns ended otherwise", [sum(run["turns"].get(end, 0) for end in ends) for run in runs])
     add("events judged", [run["events judged"] for run in runs])
-    notes = [f"{NAMES[run['database']]}, {int(run['seconds'])} s: {run['note']}\n" for run in runs if "note" in run]
-    return "\n".join(["## The soak", "", *lines, "", *notes, _against_goal(runs), ""])
+    return "\n".join(["## The soak", "", *lines, "", _against_goal(runs), ""])
 
 
 def _short(run: dict[str, Any]) -> str:
