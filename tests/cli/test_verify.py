@@ -26,6 +26,7 @@ BREAKS = {
     "H.head_pending": f"UPDATE {MESSAGES} SET disposition = 'cancelled' WHERE thread_id = 'waiting' AND seq = 1",
     "H.holes": f"UPDATE {THREADS} SET holes = 1 WHERE thread_id = 'waiting'",
     "D.due": "UPDATE chatlock_due SET due_at = due_at + 100000 WHERE thread_id = 'waiting'",
+    "D.class": "UPDATE chatlock_due SET priority = priority + 1 WHERE thread_id = 'waiting'",
     "A.held": f"UPDATE {THREADS} SET awaiting = 'q', awaiting_rule = 'hold' WHERE thread_id = 'running'",
     "A.asked": f"UPDATE {THREADS} SET awaiting = 'q' WHERE thread_id = 'waiting'",
 }
