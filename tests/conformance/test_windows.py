@@ -46,7 +46,7 @@ def lasted(database: Database, ms: int, *, column: str = "ended_at", ago_ms: int
 def beat(chat: Any, turn: Any) -> str:
     """A beat of the turn, whatever its heart does."""
     claim = getattr(turn, "turn", turn)._core.claim
-    return str(chat._executor.beat(lambda c: heartbeat(c, claim)))
+    return str(chat._executor.beat(lambda c: heartbeat(c, claim)).beat)
 
 
 def ran(chat: Any, database: Database, ms: int, agent: str = "default") -> None:
