@@ -88,7 +88,8 @@ def server(request: pytest.FixtureRequest, servers: dict[str, Server]) -> Server
 def test_dropped_client_releases_an_attached_turn(server: Server) -> None:
     server.hold("a")
     with server.http as http, http.stream("POST", "/attached/a", json="x") as response:
-        assert next(response.iter_lines()) == "begun"
+        lines = response.iter_lines()  # kept: httpx drops the connection with its iterator
+        assert next(lines) == "begun"
         assert server.state("a")[0] == "running"
     until(lambda: server.state("a") == ("idle", 0, 0, 0), what="the release")
 
