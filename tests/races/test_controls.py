@@ -230,7 +230,7 @@ def seq_outside_lock(weak: Weakening) -> None:
 
     locked_path_only(weak)
     weak.sql("thread.lock", (LOCKING, ""))
-    weak.instead(submit._store, from_a_sequence)
+    weak.instead(submit.store, from_a_sequence)
 
 
 @variant(listed("three first messages"))
@@ -407,9 +407,9 @@ def due_not_in_lazy_submit(weak: Weakening) -> None:
 
 @variant(listed("poller drops a surplus due row"))
 def due_deleted_without_lock(weak: Weakening) -> None:
-    seen = "    from chatlock.testing import point\n    point('claim_due.seen')\n    if granted or row.status"
+    seen = "    from chatlock.testing import point\n    point('claim_due.seen')\n    if granted or not row.waits"
     weak.sql("thread.lock_or_skip", (f"{LOCKING} SKIP LOCKED", ""))
-    weak.source(claim.claim_due, ("    if granted or row.status", seen))
+    weak.source(claim.claim_due, ("    if granted or not row.waits", seen))
 
 
 @variant(pair("submit_hot", "finish_hot"))
@@ -440,15 +440,15 @@ def due_deleted_after_claim(weak: Weakening) -> None:
 # -- what callers are told --
 @variant(recovery.test_message_in_a_turn_is_not_told_answered)
 def answered_on_fetched(weak: Weakening) -> None:
-    answered = "AlreadyAnswered(message_id=message_id, seq=seq, reply=None, turn=row.token)"
+    answered = "AlreadyAnswered(**ids, reply=None, turn=row.token)"
     told_so = f"    if in_turn:\n        return {answered}\n    return Queued("
     weak.source(inspect._told, ("    return Queued(", told_so))
 
 
 @variant(recovery.test_attempts_used_up_kill_the_oldest_message_alone)
 def watermark_means_answered(weak: Weakening) -> None:
-    answered = "AlreadyAnswered(message_id=message_id, seq=seq, reply=None, turn=row.turn_token)"
-    weak.source(inspect._told, ('Dead(message_id=message_id, seq=seq, reason=row.error or "attempts")', answered))
+    answered = "AlreadyAnswered(**ids, reply=None, turn=row.turn_token)"
+    weak.source(inspect._told, ('Dead(**ids, reason=row.error or "attempts")', answered))
 
 
 @variant(listed("finish told twice"))
@@ -464,12 +464,12 @@ def own_turn_means_answered(weak: Weakening) -> None:
 
 @variant(told.test_caller_whose_turn_was_taken_is_told_the_reply_that_was_stored)
 def abort_forgets_message(weak: Weakening) -> None:
-    weak.source(Flows.submit, ("got = await place.next()", "raise RuntimeError('the turn was lost')"))
+    weak.source(Flows._submit, ("got = await place.next()", "raise RuntimeError('the turn was lost')"))
 
 
 @variant(told.test_caller_whose_turn_was_taken_is_told_the_reply_that_was_stored)
 def reply_before_finish(weak: Weakening) -> None:
-    weak.source(Flows.submit, ("if got.answers(what.message_id):", "if True:"))
+    weak.source(Flows._submit, ("if got.answers(what.message_id):", "if True:"))
 
 
 @variant(told.test_wake_between_the_store_and_the_sleep_is_kept)
@@ -556,7 +556,7 @@ def free_of_any_turn(weak: Weakening) -> None:
 
 @guard(listed("unforced free of a live turn"))
 def free_of_a_live_turn(weak: Weakening) -> None:
-    weak.source(unanswered.free, ("if not stale and not force:", "if False:"))
+    weak.source(unanswered.free, ("if not row.stale and not force:", "if False:"))
 
 
 @guard(recovery.test_waiter_of_a_former_life_gets_no_turn)

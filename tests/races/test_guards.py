@@ -184,7 +184,7 @@ GUARDED = [
     Guarded(
         "thread.advance_last",
         "pending",
-        lambda t: {"incarnation": t.incarnation, "seq": t.last_seq + 1, "agent": "default"},
+        lambda t: {"incarnation": t.incarnation, "seq": t.last_seq + 1, "agent": "default", "priority": 0},
         (OF_LIFE, Wrong("last_seq = ", lambda t: {"seq": t.last_seq + 2})),
     ),
     Guarded(
@@ -432,6 +432,7 @@ def submitted(t: Any) -> dict[str, Any]:
     what = submission(Key(t.tenant, t.thread_id), "new")
     stored = {"message_id": what.message_id, "payload": what.payload, "payload_hash": what.payload_hash, "trace": None}
     asked = {"agent": what.agent, "policy": what.policy, "store": True, "may_claim": True, "backoff_max": 60_000}
+    asked |= {"priority": what.priority}
     return stored | asked | {"claim_id": "c", "owner": "o", "lease": 1_000, "window": 1_000}
 
 

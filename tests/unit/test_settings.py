@@ -34,8 +34,9 @@ def run(*arguments: str, **environment: str) -> Result:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No .env of this machine is read."""
+    """No .env of this machine is read; the database file that INLINE names is there."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "chat.db").touch()
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in Settings.model_fields:
         monkeypatch.delenv(f"CHATLOCK_{name.upper()}", raising=False)
