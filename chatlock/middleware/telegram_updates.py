@@ -1,0 +1,80 @@
+"""What the two adapters for Telegram share: which thread an update belongs to, and what of it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+from chatlock import Delivery, InvalidInput
+from chatlock.middleware.inbox import Inbound
+
+Accepts: TypeAlias = Callable[[Any], bool]
+
+PREFIX = "telegram"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a thread is.  topic: that of a forum.  business_connection_id: the account that the bot answers for."""
+
+    bot: int
+    chat_id: int
+    topic: int | None = None
+    business_connection_id: str | None = None
+
+    @classmethod
+    def of(cls, delivery: Delivery) -> Self:
+        """Where to send the reply.  Raises InvalidInput for a thread that is not one of Telegram's."""
+        match delivery.key.thread.split(":"):
+            case [prefix, bot, chat_id, topic, business] if prefix == PREFIX:
+                return cls(int(bot), int(chat_id), int(topic) if topic else None, business or None)
+        raise InvalidInput("not_telegram", "this thread is not one of Telegram's")
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """The arguments of send_message that name the place."""
+        named = {"message_thread_id": self.topic, "business_connection_id": self.business_connection_id}
+        return {"chat_id": self.chat_id, **{name: value for name, value in named.items() if value is not None}}
+
+    @property
+    def thread(self) -> str:
+        """The name of the thread."""
+        return f"{PREFIX}:{self.bot}:{self.chat_id}:{self.topic or ''}:{self.business_connection_id or ''}"
+
+
+def addressed(message: Any) -> bool:
+    """Whether a message is for the agent: no command, and not one of the account that the bot answers for."""
+    if message.business_connection_id is not None and message.from_user.id != message.chat.id:
+        return False
+    return not text_of(message).startswith("/")
+
+
+def text_of(message: Any) -> str:
+    """The text of a message, or of what is sent with a picture or a file."""
+    return message.text or message.caption or ""
+
+
+def inbound_of(update: Any, bot: int, accepts: Accepts) -> Inbound | None:
+    """A person's message with a text, or the edit of one; None for what is not for the agent."""
+    edited = update.edited_message or update.edited_business_message
+    message = update.message or update.business_message or edited
+    if message is None or message.from_user is None or message.from_user.is_bot or not text_of(message):
+        return None
+    if not accepts(message):
+        return None
+    payload = {"text": text_of(message), "user": message.from_user.id, "message_id": message.message_id}
+    if edited:
+        payload["edited"] = _seconds(message.edit_date)
+    return Inbound(_place(message, bot).thread, str(message.message_id), payload, edited=bool(edited))
+
+
+def _place(message: Any, bot: int) -> Place:
+    topic = (
+        message.message_thread_id if message.is_topic_message else None
+    )  # without topics it names a chain of replies
+    return Place(bot, message.chat.id, topic, message.business_connection_id)
+
+
+def _seconds(date: Any) -> Any:
+    return int(date.timestamp()) if hasattr(date, "timestamp") else date
