@@ -34,6 +34,8 @@ OVERDUE = "tests/races/test_guards.py -k lock_overdue"
 SHARING = "tests/conformance/test_sharing.py -k sqlite"
 LANGGRAPH = "tests/frameworks/test_langgraph.py"
 AGENTS = "tests/frameworks/test_openai_agents.py"
+SLACK = "tests/frameworks/test_slack.py"
+TELEGRAM = "tests/frameworks/test_telegram.py"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -821,6 +823,34 @@ TABLE = (
         "turn.on_lost(lambda: _soon(loop, task.cancel))",
         "turn.on_lost(lambda: None)",
         f"{AGENTS} -k hangs",
+    ),
+    Mutant(
+        "inbox_confirms_what_is_not_stored",
+        "middleware/inbox.py",
+        "return await Submitting(self._turns, lambda on_stored: submit(on_stored=on_stored)).refused()",
+        "return None if self._turns.start(submit()) else None",
+        f"{SLACK} -k 'sends_again and async'",
+    ),
+    Mutant(
+        "slack_message_is_another_by_its_delivery",
+        "middleware/slack.py",
+        'event["ts"], _payload(event))',
+        'event["type"] + event["ts"], _payload(event))',
+        f"{SLACK} -k 'over_kinds and sync'",
+    ),
+    Mutant(
+        "telegram_chain_of_replies_is_a_topic",
+        "middleware/telegram_updates.py",
+        "message.message_thread_id if message.is_topic_message else None",
+        "message.message_thread_id",
+        f"{TELEGRAM} -k thread_is",
+    ),
+    Mutant(
+        "aiogram_error_handler_hears_of_what_was_not_stored",
+        "middleware/aiogram.py",
+        "raise CancelHandler from error",
+        "raise",
+        f"{TELEGRAM} -k 'sends_again and aiogram'",
     ),
 )
 

@@ -1,0 +1,1 @@
+"""A Slack bot behind chatlock, offline: double texts, and a message that Slack delivers three times."""
