@@ -51,7 +51,7 @@ class Telegram:
                 await asyncio.sleep(0.005)  # bounded poll
                 return [update for update in self.updates if update["update_id"] >= self.offsets[-1]]
             case "sendmessage":
-                self.sent.append(given)
+                self.sent.append({name: value for name, value in given.items() if value is not None})
                 return {"message_id": 1, "date": 1, "chat": {"id": given["chat_id"], "type": "private"}}
         return True
 
