@@ -22,6 +22,7 @@ from slack_sdk.signature import SignatureVerifier
 from chatlock import AsyncChatlock, Chatlock, Delivery, InvalidInput, Key, Limits, NotFound, Queued
 from chatlock.middleware import inbox as shared
 from chatlock.middleware.slack import Place, inbox
+from examples.slack_bot import __main__ as example
 from tests.support import ROOT
 from tests.support.databases import Database
 from tests.support.pages import Block, blocks_of
@@ -317,3 +318,8 @@ def test_code_of_the_page_runs(block: Block, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     Chatlock("sqlite:///chat.db").setup()
     block.run()
+
+
+def test_example_ends_with_a_clean_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ledger: 3 messages, 3 answered in ")

@@ -15,6 +15,7 @@ from telegram.error import NetworkError
 
 from chatlock import AsyncChatlock, AsyncTurn, Chatlock, Delivery, InvalidInput, Key, Limits, NotFound, Queued
 from chatlock.middleware import aiogram as adapter
+from examples.telegram_bot import __main__ as example
 from tests.frameworks.telegram_api import (
     ANN,
     BEN,
@@ -226,3 +227,8 @@ def test_code_of_the_page_runs(block: Block, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     Chatlock("sqlite:///chat.db").setup()
     block.run()
+
+
+def test_example_ends_with_a_clean_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ledger: 2 messages, 2 answered in ")

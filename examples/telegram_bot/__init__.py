@@ -1,0 +1,1 @@
+"""A Telegram bot behind chatlock, offline: double texts, an edit, and an update that comes twice."""
