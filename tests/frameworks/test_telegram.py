@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from aiogram import Bot, Dispatcher
 from aiogram.dispatcher.event.bases import CancelHandler
+from aiogram.webhook.aiohttp_server import SimpleRequestHandler
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from telegram.error import NetworkError
 
 from chatlock import AsyncChatlock, AsyncTurn, Chatlock, Delivery, InvalidInput, Key, Limits, NotFound, Queued
@@ -200,6 +203,25 @@ def test_polling_confirms_only_what_is_stored(
                 await eventually(lambda: max(scene.api.offsets) == first + 2)
                 await eventually(lambda: scene.turns and scene.turns[-1][-1] == "two")
             assert [text for turn in scene.turns for text in turn] == ["one", "two"]
+
+    asyncio.run(play())
+
+
+def test_webhook_of_aiogram_answers_after_the_message_is_stored(tmp_path: Path) -> None:
+    async def play() -> None:
+        path = tmp_path / "later" / "chat.db"
+        async with AsyncChatlock(f"sqlite:///{path}", tenant="acme", poller=False) as chat:
+            scene, app = Scene("aiogram", chat), web.Application()
+            handler = SimpleRequestHandler(scene.bot.dispatcher, scene.bot.bot, handle_in_background=False)
+            handler.register(app, path="/hook")
+            async with TestClient(TestServer(app)) as http:
+                assert (await http.post("/hook", json=said(1))).status == 500
+                path.parent.mkdir()
+                await chat.setup()
+                gate = scene.gate = Gate()
+                assert (await http.post("/hook", json=said(1))).status == 200
+                assert isinstance(await chat.status(MINE, "1"), Queued)
+                gate.open()
 
     asyncio.run(play())
 
