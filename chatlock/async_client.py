@@ -137,6 +137,7 @@ class AsyncChatlock(Client):
     async def setup(self) -> None:
         """See Chatlock.setup."""
         await self._admin.setup()
+        self._ready()
 
     async def submit(
         self,

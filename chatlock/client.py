@@ -81,8 +81,12 @@ class Chatlock(Client):
             log_background(error)
 
     def setup(self) -> None:
-        """Creates or upgrades the tables; any number of processes may call it at once.  Raises StoreUnavailable."""
+        """Creates or upgrades the tables; any number of processes may call it at once.  Raises StoreUnavailable.
+
+        Then the client's poller begins: what waited while no process ran is answered without a further call.
+        """
         drive(self._admin.setup())
+        self._ready()
 
     def submit(
         self,

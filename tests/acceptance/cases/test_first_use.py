@@ -453,3 +453,13 @@ def test_file_that_cannot_have_a_write_ahead_log_is_refused_with_the_remedy(tmp_
     url = f"sqlite:///file:{tmp_path}/network.db?vfs=unix-dotfile&uri=true"
     with Chatlock(url, tenant=TENANT, poller=False) as chat, pytest.raises(StoreUnavailable, match="local disk"):
         chat.setup()
+
+
+def test_process_that_starts_again_answers_what_waited(database: Database) -> None:
+    """setup is enough: its client polls, although nobody calls it."""
+    with Chatlock(database.url, tenant=TENANT, poller=False) as before:
+        before.submit("thread", "hello", message_id="m1", wait_ms=0)
+    with Chatlock(database.url, tenant=TENANT) as chat, Chatlock(database.url, tenant=TENANT, poller=False) as other:
+        chat.handler()(lambda turn: "done")
+        chat.setup()
+        until(lambda: isinstance(other.status("thread", "m1"), AlreadyAnswered), what="the answer")
