@@ -79,6 +79,7 @@ def test_sqlite_databases_use_the_write_ahead_log(
 def test_statements_can_be_counted_at_the_server(pg_database: Database) -> None:
     connection = pg_database.connect()
     connection.execute("CREATE EXTENSION pg_stat_statements")
+    connection.execute("SET pg_stat_statements.track = 'top'")
     connection.execute("SELECT 42 AS counted")
     counted = connection.execute(
         "SELECT calls FROM pg_stat_statements WHERE query LIKE '%counted%' AND dbid ="

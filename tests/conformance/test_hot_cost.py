@@ -24,6 +24,9 @@ def open_chat(request: pytest.FixtureRequest) -> Iterator[OpenChat]:
     opened: list[Any] = []
 
     def make(database: Database) -> Any:
+        if database.kind == "postgresql":
+            name = database.url.rpartition("/")[2]
+            database.connect().execute(f"ALTER DATABASE {name} SET pg_stat_statements.track = 'top'")
         options: dict[str, Any] = {"tenant": "t", "poller": False, "pool_size": 1}
         sync = request.param == "sync"
         chat = Chatlock(database.url, **options) if sync else Bridge(database.url, **options)

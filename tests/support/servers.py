@@ -44,6 +44,7 @@ PG_SETTINGS = {
     "shared_buffers": "64MB",
     "max_wal_size": "4GB",
     "shared_preload_libraries": "pg_stat_statements",
+    "pg_stat_statements.track": "none",  # its 5,000 entries are for all databases: whoever counts turns it on for one
 }
 
 
