@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from chatlock import AlreadyAnswered, AsyncChatlock
@@ -28,3 +31,13 @@ async def ledger_of(chat: AsyncChatlock, messages: Sequence[Said], histories: Ma
         f"{lost} lost, {twice} answered twice"
     )
     return (len(turns), lost, twice) == (len(messages), 0, 0)
+
+
+def exit_code_of(serve: Callable[[Path], Awaitable[bool]]) -> int:
+    """Runs an example in a folder of its own, which vanishes with it: 0 if its ledger is clean."""
+
+    async def served(folder: str) -> bool:
+        return await serve(Path(folder))
+
+    with tempfile.TemporaryDirectory(prefix="chatlock-example-") as folder:
+        return 0 if asyncio.run(served(folder)) else 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from chatlock import AsyncChatlock, AsyncTurn, ClaimLost
 from chatlock.middleware.langgraph import FencedSaver, run_turn, turn_of
-from examples.agents_ledger import Said, ledger_of
+from examples.agents_ledger import Said, exit_code_of, ledger_of
 
 THINK_S = 0.2
 MESSAGES = [
@@ -102,8 +101,7 @@ async def serve(folder: Path) -> bool:
 
 def main() -> int:
     """0 if the ledger is clean."""
-    with tempfile.TemporaryDirectory(prefix="chatlock-langgraph-") as folder:
-        return 0 if asyncio.run(serve(Path(folder))) else 1
+    return exit_code_of(serve)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from chatlock import AsyncChatlock, AsyncTurn, ClaimLost
 from chatlock.middleware.openai_agents import run_turn, stored_session
-from examples.agents_ledger import Said, ledger_of
+from examples.agents_ledger import Said, exit_code_of, ledger_of
 
 THINK_S = 0.2
 MESSAGES = [
@@ -103,8 +102,7 @@ async def serve(folder: Path) -> bool:
 def main() -> int:
     """0 if the ledger is clean."""
     set_tracing_disabled(True)
-    with tempfile.TemporaryDirectory(prefix="chatlock-agents-") as folder:
-        return 0 if asyncio.run(serve(Path(folder))) else 1
+    return exit_code_of(serve)
 
 
 if __name__ == "__main__":

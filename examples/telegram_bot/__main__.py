@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from aiogram.client.session.base import BaseSession
 
 from chatlock import AsyncChatlock, AsyncTurn, Delivery
 from chatlock.middleware.aiogram import Place, inbox
-from examples.agents_ledger import Said, ledger_of
+from examples.agents_ledger import Said, exit_code_of, ledger_of
 
 THINK_S = 0.2
 THREAD = Place(42, 7).thread
@@ -103,8 +102,7 @@ async def serve(folder: Path) -> bool:
 
 def main() -> int:
     """0 if the ledger is clean."""
-    with tempfile.TemporaryDirectory(prefix="chatlock-telegram-") as folder:
-        return 0 if asyncio.run(serve(Path(folder))) else 1
+    return exit_code_of(serve)
 
 
 if __name__ == "__main__":
