@@ -130,14 +130,15 @@ class Console:
 
     def _stuck(self, conn: Connection, scope: Scope, older_ms: int, limit: int, agent: str | None) -> list[Stuck]:
         found = report.list_stuck(conn, scope, older_ms, limit, agent=agent)
-        return [Stuck(t, self._why(conn, t), t.now - report.stuck_since(t)) for t in found]
+        told = zip(found, self._why(conn, found), strict=True)
+        return [Stuck(thread, why, thread.now - report.stuck_since(thread)) for thread, why in told]
 
     def why(self, key: Key) -> tuple[ThreadReport, Why] | None:
         """Why the thread is as it is; None: there is no such thread."""
 
         def op(conn: Connection) -> tuple[ThreadReport, Why] | None:
             thread = report.read_thread(conn, key)
-            return None if thread is None else (thread, self._why(conn, thread))
+            return None if thread is None else (thread, self._why(conn, [thread])[0])
 
         return self._executor.snapshot("why", op)
 
@@ -151,7 +152,7 @@ class Console:
                 return None
             return ThreadView(
                 thread,
-                self._why(conn, thread),
+                self._why(conn, [thread])[0],
                 contents.list_inbox(conn, scope, PENDING_SHOWN, payloads=payloads),
                 contents.list_turns(conn, scope, 0, TURNS_SHOWN, state=None, payloads=payloads),
                 contents.list_intents(conn, scope, TURNS_SHOWN, state=None, payloads=payloads),
@@ -159,8 +160,9 @@ class Console:
 
         return self._executor.snapshot("thread", op)
 
-    def _why(self, conn: Connection, thread: ThreadReport) -> Why:
-        return explain(thread, report.read_surroundings(conn, thread), self._limits)
+    def _why(self, conn: Connection, listed: Sequence[ThreadReport]) -> list[Why]:
+        around = report.read_surroundings(conn, listed)
+        return [explain(thread, of_it, self._limits) for thread, of_it in zip(listed, around, strict=True)]
 
     def free(self, key: Key, turn: int, *, force: bool, actor: str | None, reason: str, dry_run: bool = False) -> Freed:
         """Frees the named turn as Chatlock.free does, and tells the thread.  dry_run: does it and rolls it back."""

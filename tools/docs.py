@@ -91,7 +91,7 @@ OVER_ALL_TENANTS |= {
 }
 OVER_ALL_TENANTS |= dict.fromkeys(("diagnose.backend", "diagnose.journal", "load.clock"), "touches no row")
 OVER_ALL_TENANTS |= dict.fromkeys(
-    ("report.running_of_agent", "report.service"), "says how the pollers and workers of all tenants are"
+    ("report.running_of_each", "report.service"), "says how the pollers and workers of all tenants are"
 )
 _TRANSFER = "a store is moved as a whole"
 OVER_ALL_TENANTS |= {f"transfer.{verb}_{table}": _TRANSFER for verb in ("read", "count") for table in transfer.TABLES}

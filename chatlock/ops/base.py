@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import CursorResult, and_, bindparam, func, select
+from sqlalchemy import CursorResult, and_, bindparam, column, func, select, text, tuple_
 from sqlalchemy.engine import Connection
 
 from chatlock.charging import starts_at
@@ -58,6 +58,18 @@ def of_thread(table: Any) -> Any:
 def of_incarnation(table: Any) -> Any:
     """The rows of one incarnation of one thread."""
     return and_(of_thread(table), table.c.incarnation == b("incarnation"))
+
+
+def of_those(rows: Any, place: tuple[Any, ...]) -> PerDialect:
+    """The rows whose place is in the list `waited`."""
+    waited: Any = bindparam("b_waited", expanding=True)
+    # SQLite finds no index for a list of tuples and would read every thread; it joins the list as the table that it is
+    columns = (column(f"column{n}", c.type) for n, c in enumerate(place, 1))
+    listed = text(":b_waited").bindparams(waited).columns(*columns).subquery("waited")
+    return PerDialect(
+        postgresql=rows.where(tuple_(*place).in_(waited)),
+        sqlite=rows.join(listed, and_(*(c == other for c, other in zip(place, listed.c, strict=True)))),
+    )
 
 
 @dataclass(frozen=True)

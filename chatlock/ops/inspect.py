@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, bindparam, column, func, not_, or_, select, text, tuple_
+from sqlalchemy import and_, func, not_, or_, select
 from sqlalchemy.engine import Connection
 
-from chatlock.dialects import PerDialect, stable_ms
+from chatlock.dialects import stable_ms
 from chatlock.inputs import Key, from_json
-from chatlock.ops.base import HELD, b, named, of_thread, run
+from chatlock.ops.base import HELD, b, named, of_those, of_thread, run
 from chatlock.ops.windows import DAY_MS
 from chatlock.protocol import (
     AlreadyAnswered,
@@ -122,23 +122,9 @@ _standing = (
         ),
     ).label("may_start"),
 )
-
-
-def _of_those(rows: Any, place: tuple[Any, ...]) -> PerDialect:
-    """The rows whose place is in the list `waited`."""
-    waited: Any = bindparam("b_waited", expanding=True)
-    # SQLite finds no index for a list of tuples and would read every thread; it joins the list as the table that it is
-    columns = (column(f"column{n}", c.type) for n, c in enumerate(place, 1))
-    listed = text(":b_waited").bindparams(waited).columns(*columns).subquery("waited")
-    return PerDialect(
-        postgresql=rows.where(tuple_(*place).in_(waited)),
-        sqlite=rows.join(listed, and_(*(c == other for c, other in zip(place, listed.c, strict=True)))),
-    )
-
-
 LOOK = named(
     "messages.look",
-    _of_those(
+    of_those(
         select(*_place, messages.c.disposition, *_standing).join(
             threads, and_(messages.c.tenant == threads.c.tenant, messages.c.thread_id == threads.c.thread_id)
         ),
@@ -147,7 +133,7 @@ LOOK = named(
 )
 LOOK_MAX = 200
 _thread = (threads.c.tenant, threads.c.thread_id)
-STANDINGS = named("threads.look", _of_those(select(*_thread, *_standing), _thread))
+STANDINGS = named("threads.look", of_those(select(*_thread, *_standing), _thread))
 STANDINGS_MAX = 1_000
 
 

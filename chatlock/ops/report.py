@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import stable_ms
 from chatlock.inputs import Key
-from chatlock.ops.base import HELD, b, named, of_thread, run
+from chatlock.ops.base import HELD, b, named, of_those, of_thread, run
 from chatlock.schema import audit, due, meta, threads, turns
 
 
@@ -198,21 +199,39 @@ SERVICE = named(
         select(meta.c.value).where(meta.c.name == "windows_through").scalar_subquery(),
     ),
 )
-RUNNING_OF_AGENT = named(
-    "report.running_of_agent",
-    select(func.count()).select_from(turns).where(turns.c.state == "running", turns.c.agent == b("agent")),
+RUNNING_OF_EACH = named(
+    "report.running_of_each",
+    select(turns.c.tenant, turns.c.agent, func.count())
+    .where(turns.c.state == "running")
+    .group_by(turns.c.tenant, turns.c.agent),
 )
-RUNNING_OF_TENANT = named(
-    "report.running_of_tenant",
-    select(func.count()).select_from(turns).where(turns.c.state == "running", turns.c.tenant == b("tenant")),
-)
-LAST_TURN = named(
-    "report.last_turn",
-    select(turns.c.state, turns.c.error)
-    .where(of_thread(turns), turns.c.incarnation == b("incarnation"), turns.c.state != "running")
-    .order_by(turns.c.token.desc())
-    .limit(1),
-)
+
+
+def _last_turns() -> Any:
+    ended = turns.alias("ended")
+    last = (
+        select(func.max(ended.c.token))
+        .where(
+            ended.c.tenant == threads.c.tenant,
+            ended.c.thread_id == threads.c.thread_id,
+            ended.c.incarnation == threads.c.incarnation,
+            ended.c.state != "running",
+        )
+        .correlate(threads)
+        .scalar_subquery()
+    )
+    of_last = and_(
+        turns.c.tenant == threads.c.tenant,
+        turns.c.thread_id == threads.c.thread_id,
+        turns.c.incarnation == threads.c.incarnation,
+        turns.c.token == last,
+    )
+    columns = (threads.c.tenant, threads.c.thread_id, turns.c.state, turns.c.error)
+    return of_those(select(*columns).select_from(threads.join(turns, of_last)), columns[:2])
+
+
+LAST_TURNS = named("report.last_turns", _last_turns())
+LAST_TURNS_MAX = 1_000
 PARKED_BY = named(
     "report.parked_by",
     select(audit.c.actor, audit.c.reason)
@@ -316,17 +335,33 @@ def read_service(conn: Connection) -> Service:
     return Service(oldest_due_at, int(swept_at or 0))
 
 
-def read_surroundings(conn: Connection, thread: ThreadReport) -> Surroundings:
-    """What `why` needs beside the thread's own row."""
-    running = int(run(conn, RUNNING_OF_AGENT, None, agent=thread.agent).scalar_one())
-    of_tenant = int(run(conn, RUNNING_OF_TENANT, None, tenant=thread.tenant).scalar_one())
-    last = run(conn, LAST_TURN, thread.key, incarnation=thread.incarnation).one_or_none()
-    parked = run(conn, PARKED_BY, thread.key, token=thread.token).one_or_none() if thread.status == "parked" else None
-    return Surroundings(
-        read_service(conn),
-        running,
-        of_tenant,
-        None if last is None else last.state,
-        None if last is None else last.error,
-        None if parked is None else (parked.actor, parked.reason),
-    )
+def read_surroundings(conn: Connection, listed: Sequence[ThreadReport]) -> list[Surroundings]:
+    """What `why` needs beside each thread's own row: three statements for up to LAST_TURNS_MAX threads, and one for
+    each that is parked.  Guard: one snapshot.
+    """
+    service, of_agent, of_tenant = read_service(conn), Counter[str](), Counter[str]()
+    for tenant, agent, count in run(conn, RUNNING_OF_EACH):
+        of_agent[agent] += count
+        of_tenant[tenant] += count
+    ended, around = _ended(conn, listed), []
+    for thread in listed:
+        state, error = ended.get(thread.key, (None, None))
+        parked_by = _parked_by(conn, thread) if thread.status == "parked" else None
+        running = (of_agent[thread.agent], of_tenant[thread.tenant])
+        around.append(Surroundings(service, *running, state, error, parked_by))
+    return around
+
+
+def _ended(conn: Connection, listed: Sequence[ThreadReport]) -> dict[Key, tuple[str, str | None]]:
+    """How each thread's last turn ended, and with what error."""
+    ended = {}
+    for first in range(0, len(listed), LAST_TURNS_MAX):
+        asked = [(t.tenant, t.thread_id) for t in listed[first : first + LAST_TURNS_MAX]]
+        for tenant, thread_id, state, error in run(conn, LAST_TURNS, waited=asked):
+            ended[Key(tenant, thread_id)] = (state, error)
+    return ended
+
+
+def _parked_by(conn: Connection, thread: ThreadReport) -> tuple[str, str] | None:
+    row = run(conn, PARKED_BY, thread.key, token=thread.token).one_or_none()
+    return None if row is None else (row.actor, row.reason)

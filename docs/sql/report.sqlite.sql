@@ -1,11 +1,15 @@
--- report.last_turn
-SELECT chatlock_turns.state, chatlock_turns.error
-FROM chatlock_turns
-WHERE chatlock_turns.tenant = :b_tenant
-AND chatlock_turns.thread_id = :b_thread
-AND chatlock_turns.incarnation = :b_incarnation
-AND chatlock_turns.state != 'running' ORDER BY chatlock_turns.token DESC
- LIMIT 1 OFFSET 0;
+-- report.last_turns
+SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_turns.state, chatlock_turns.error
+FROM chatlock_threads JOIN chatlock_turns ON chatlock_turns.tenant = chatlock_threads.tenant
+AND chatlock_turns.thread_id = chatlock_threads.thread_id
+AND chatlock_turns.incarnation = chatlock_threads.incarnation
+AND chatlock_turns.token = (SELECT max(ended.token) AS max_1
+FROM chatlock_turns AS ended
+WHERE ended.tenant = chatlock_threads.tenant
+AND ended.thread_id = chatlock_threads.thread_id
+AND ended.incarnation = chatlock_threads.incarnation
+AND ended.state != 'running') JOIN ((:b_waited)) AS waited ON chatlock_threads.tenant = waited.column1
+AND chatlock_threads.thread_id = waited.column2;
 
 -- report.oldest_running
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS now
@@ -75,12 +79,6 @@ AND (chatlock_turns.tenant, chatlock_turns.thread_id) > (:b_after_tenant, :b_aft
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_turns.tenant, chatlock_turns.thread_id
  LIMIT :b_limit OFFSET 0;
 
--- report.running_of_agent
-SELECT count(*) AS count_1
-FROM chatlock_turns
-WHERE chatlock_turns.state = 'running'
-AND chatlock_turns.agent = :b_agent;
-
 -- report.running_of_all
 SELECT chatlock_threads.tenant, chatlock_threads.thread_id, chatlock_threads.incarnation, chatlock_threads.agent, chatlock_threads.status, chatlock_threads.token, chatlock_threads.owner, chatlock_threads.claimed_at, chatlock_threads.expires_at, chatlock_threads.window_ends_at, chatlock_threads.lease_ms, chatlock_threads.beat, chatlock_threads.last_seq, chatlock_threads.fetched_seq, chatlock_threads.done_seq, chatlock_threads.holes, chatlock_threads.attempts, chatlock_threads.stalls, chatlock_threads.not_before, chatlock_threads.quiet_until, chatlock_threads.awaiting, chatlock_threads.awaiting_rule, chatlock_threads.created_at, chatlock_due.due_at, chatlock_due.dispatched_until, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS now
 FROM chatlock_turns JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_turns.tenant
@@ -93,11 +91,10 @@ AND (chatlock_turns.tenant, chatlock_turns.thread_id) > (:b_after_tenant, :b_aft
 AND (CAST(:b_agent AS TEXT) IS NULL OR chatlock_threads.agent = CAST(:b_agent AS TEXT)) ORDER BY chatlock_turns.tenant, chatlock_turns.thread_id
  LIMIT :b_limit OFFSET 0;
 
--- report.running_of_tenant
-SELECT count(*) AS count_1
+-- report.running_of_each
+SELECT chatlock_turns.tenant, chatlock_turns.agent, count(*) AS count_1
 FROM chatlock_turns
-WHERE chatlock_turns.state = 'running'
-AND chatlock_turns.tenant = :b_tenant;
+WHERE chatlock_turns.state = 'running' GROUP BY chatlock_turns.tenant, chatlock_turns.agent;
 
 -- report.service
 SELECT (SELECT min(chatlock_due.due_at) AS min_1

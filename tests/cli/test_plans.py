@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event
 
+from chatlock.console import Console, Scope
 from chatlock.executor import Executor
 from chatlock.ops.base import CATALOG
+from tests.conformance import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +29,7 @@ BOUNDED = [
     *("report.running", "report.running_of_all", "report.oldest_running", "report.oldest_running_of_all"),
     *("load.running", "load.running_of_all", "load.waiting", "load.waiting_of_all"),
     *("contents.inbox_of_thread", "contents.message", "contents.turns_of_thread", "contents.attempts"),
-    *("report.service", "report.running_of_agent", "report.thread"),
+    *("report.service", "report.running_of_each", "report.thread"),
 ]
 SHOWN = ("Node Type", "Relation Name", "Index Name", "Index Cond")
 SCANS = ["report.threads", "report.threads_of_all"]
@@ -112,3 +114,19 @@ def test_no_large_table_is_scanned(executor: Executor) -> None:
 def test_a_scan_is_seen(executor: Executor) -> None:
     for name in SCANS:
         assert scans_of_large_tables(plan(executor, name)), name
+
+
+def test_a_longer_list_of_the_stuck_takes_no_more_statements(executor: Executor, database: Database) -> None:
+    waiting, statements = [f"t{number}" for number in range(2, 120)], []
+    names = ", ".join(f"'{name}'" for name in ["t1", *waiting])
+    rows.execute(database, f"UPDATE chatlock_threads SET last_seq = 2 WHERE thread_id IN ({names})")
+    due = ", ".join(f"('acme', '{name}', 1)" for name in waiting)
+    rows.execute(database, f"INSERT INTO chatlock_due(tenant, thread_id, due_at) VALUES {due}")
+    executor.read("connect", lambda conn: None)
+    event.listen(executor.engine, "before_cursor_execute", lambda *about: statements.append(about[2]))
+    taken = {}
+    for limit in (1, 100):
+        statements.clear()
+        assert len(Console(executor).stuck(Scope(None), 0, limit)) == limit
+        taken[limit] = len(statements)
+    assert taken[1] == taken[100] <= 7, statements

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chatlock.ops.report import Service, Surroundings, ThreadReport
+from chatlock.inputs import Key
+from chatlock.ops import report
+from chatlock.ops.report import Page, Scope, Service, Surroundings, ThreadReport
 from chatlock.protocol import Limits
 from chatlock.why import OVERDUE_MS, POLLER_UNSEEN_MS, Cause, explain, span
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
     from tests.cli.scene import Scene
 
 LINES = {
@@ -72,6 +76,22 @@ def test_line_without_a_poller(fresh: Scene) -> None:
         "held: no poller (turn 1 of worker-1, claimed 60 s ago; its lease passed 50 s ago; no poller has swept for"
         " 10 min: start the application, or a poller beside it); does not free itself; now: chatlock poller\n"
     )
+
+
+def test_a_list_tells_of_each_thread_what_why_tells_of_it_alone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "LAST_TURNS_MAX", 5)
+
+    def op(conn: Connection) -> list[ThreadReport]:
+        listed = report.list_threads(conn, Scope(None), Page(100, Key("", "")))
+        around = report.read_surroundings(conn, listed)
+        assert around == [one for thread in listed for one in report.read_surroundings(conn, [thread])]
+        endings = {thread.thread_id: (of_it.ended, of_it.error) for thread, of_it in zip(listed, around, strict=True)}
+        assert endings["poison"] == ("gave_up", "KeyError")
+        assert endings["delayed"] == ("failed", "TimeoutError")
+        assert endings["alive"] == (None, None)
+        return listed
+
+    assert len(scene.executor.snapshot("surroundings", op)) > 2 * report.LAST_TURNS_MAX
 
 
 def test_a_thread_that_is_not_there_is_refused(scene: Scene) -> None:

@@ -39,6 +39,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "messages.known": ({"b_incarnation": 1, "b_message_id": "m2000"}, "chatlock_messages_once"),
     "message.outcome": ({"b_message_id": "m2000"}, "chatlock_messages_once"),
     "reclaim.observe": ({}, "chatlock_turns_one_running"),
+    "report.last_turns": ({"b_waited": [("t", "busy"), ("t", "c7")]}, "chatlock_turns_pkey"),
     "resolve.overdue": ({"b_incarnation": 1, "b_above": 2000, "b_now": 5}, "chatlock_messages_pkey"),
     "resolve.last_end": ({"b_incarnation": 1}, "chatlock_turns_pkey"),
     "submit.oldest": ({"b_incarnation": 1, "b_above": 2000}, "chatlock_messages_pkey"),
