@@ -186,7 +186,7 @@ def _in_own_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work())
-    return _begun(lambda: asyncio.run(work())).result()
+    return _begun(lambda: asyncio.run(work())).result().result()
 
 
 async def in_os_thread(call: Callable[[], Any]) -> Any:
@@ -195,20 +195,26 @@ async def in_os_thread(call: Callable[[], Any]) -> Any:
 
     A cancelled caller does not wait for it: its claim is released, and what it still tries is refused.
     """
-    return await asyncio.wrap_future(_begun(call))
+    ended = await asyncio.wrap_future(_begun(call))
+    return ended.result()
 
 
-def _begun(call: Callable[[], Any]) -> Future[Any]:
-    done: Future[Any] = Future()
+def _begun(call: Callable[[], Any]) -> Future[Future[Any]]:
+    """Calls it in an OS thread.  What it came to is a result, also if it raised: no loop carries a StopIteration, and a
+    GeneratorExit would close the awaiting flow.
+    """
+    done: Future[Future[Any]] = Future()
     context = contextvars.copy_context()
 
     def work() -> None:
         if not done.set_running_or_notify_cancel():
             return
+        ended: Future[Any] = Future()
         try:
-            done.set_result(context.run(call))
+            ended.set_result(context.run(call))
         except BaseException as error:  # noqa: BLE001  raised again by the awaiting caller
-            done.set_exception(error)
+            ended.set_exception(error)
+        done.set_result(ended)
 
     threading.Thread(target=work, name="chatlock-turn", daemon=True).start()
     return done

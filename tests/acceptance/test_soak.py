@@ -71,8 +71,10 @@ def pending_at_the_end(line: Line) -> Line:
     return line
 
 
-def never_given(line: Line) -> Line | None:
-    return None if line.get("log") == "given" else line
+def never_given(line: Line) -> Line:
+    if line.get("event") == "turn" and line["state"] == "done":
+        line["reply"] = line["reply"] | {"nonce": "another"}
+    return line
 
 
 def written_twice(line: Line) -> Line:
@@ -94,7 +96,7 @@ def told_otherwise(line: Line) -> Line:
         ("history-end.jsonl", answered_by_another, "ranges_tile"),
         ("history-end.jsonl", pending_at_the_end, "nothing_left"),
         ("history-[scw]*.jsonl", told_otherwise, "outcome_was_true"),
-        ("agent-[scw]*.jsonl", never_given, "replies_were_given"),
+        ("history-end.jsonl", never_given, "replies_were_given"),
         ("agent-end.jsonl", written_twice, "application_agrees"),
     ],
 )

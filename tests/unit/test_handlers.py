@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ import pytest
 
 from chatlock import Chatlock, Turn
 from chatlock.errors import InvalidInput
-from chatlock.handlers import CHUNKS_MAX, Event, Feeds, handler_of, joined
+from chatlock.handlers import CHUNKS_MAX, Event, Feeds, handler_of, in_os_thread, joined
 from chatlock.inputs import Key
 
 KEY = Key("t", "c1")
@@ -201,3 +203,26 @@ def test_failed_turn_tells_where_it_was_raised_and_not_what_was_said(
     assert "RuntimeError at" in caplog.text
     assert "in answer" in caplog.text
     assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("raised", "seen"), [(GeneratorExit, GeneratorExit), (StopIteration, RuntimeError), (SystemExit, SystemExit)]
+)
+def test_what_a_call_raises_reaches_a_flow_that_already_waits(
+    raised: type[BaseException], seen: type[BaseException]
+) -> None:
+    """A GeneratorExit thrown into the flow would close it, and a StopIteration would never arrive."""
+
+    async def flow() -> None:
+        awaited = threading.Event()
+
+        def call() -> None:
+            awaited.wait()
+            raise raised
+
+        asyncio.get_running_loop().call_soon(awaited.set)  # the loop comes to it once the flow waits
+        with pytest.raises(seen):
+            await in_os_thread(call)
+        await asyncio.sleep(0)  # what the flow does next may wait as well
+
+    asyncio.run(flow())

@@ -563,8 +563,7 @@ async def rounds_of_cancelled_waiters(database: Database, agent: Agent, sync: Ch
             gate.open()
             await asyncio.wrap_future(holder)
             assert isinstance(await fresh, Answered)
-        gc.collect()
-        assert len(kept) == 0
+        await asyncio.to_thread(until, lambda: gc.collect() >= 0 and not kept)  # a waking thread may hold one a moment
 
 
 @pytest.mark.parametrize("repetition", range(scaled(1, 10)))
