@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import URL
 
 from chatlock import Chatlock
 from chatlock.dialects import make_engine
@@ -15,7 +16,9 @@ from chatlock.executor import Executor
 from chatlock.ops.verify import Breach, verify
 from tests.conformance.bridge import Bridge
 from tests.conformance.rows import TABLES, plain, table
+from tests.support import LONG
 from tests.support.databases import KINDS, Database, Templates
+from tests.support.pooler import Pooler
 
 BOTH = [
     pytest.mark.usefixtures("world", "database"),
@@ -23,8 +26,22 @@ BOTH = [
 ]
 """For what is written once and runs in both clients and on both databases: each is met, not every pair of them."""
 
+POOLED = ("test_submit", "test_turn")
+"""What `make test` plays through a transaction pooler as well, in the sync client: `make test-long` plays all."""
+
 NewChat = Callable[..., Any]
 Start = Callable[[Callable[[], Any]], "Future[Any]"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out what is played through the pooler in the long run only."""
+    items[:] = [item for item in items if LONG or not _in_long_run_only(item)]
+
+
+def _in_long_run_only(item: pytest.Item) -> bool:
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    in_both = item.path.stem in POOLED and "async" not in str(params.get("way"))
+    return params.get("database") == "pooled" and not in_both
 
 
 class Shelf:
@@ -34,8 +51,15 @@ class Shelf:
         self._templates, self._directory = templates, directory
         self._made: dict[str, tuple[Database, list[dict[str, Any]]]] = {}
         self._checkers: dict[str, Executor] = {}
+        self._pooler: Pooler | None = None
 
     def lend(self, kind: str) -> Iterator[Database]:
+        if kind == "pooled":
+            for lent in self.lend("postgresql"):
+                self._pooler = self._pooler or Pooler(lent.url)
+                lent.url = self._pooler.url_of(lent.url)
+                yield lent
+            return
         if kind not in self._made:
             own = self._templates
             made = own.sqlite(self._directory / "shared.db") if kind == "sqlite" else own.postgresql()
@@ -49,7 +73,7 @@ class Shelf:
     def breaches(self, database: Database) -> tuple[Breach, ...]:
         """What verify finds."""
         if database.kind not in self._checkers:
-            self._checkers[database.kind] = Executor(database.url, pool_size=1, pooler=None)
+            self._checkers[database.kind] = Executor(self._made[database.kind][0].url, pool_size=1, pooler=None)
         return self._checkers[database.kind].snapshot("verify", lambda c: verify(c, None)).breaches
 
     def dispose(self) -> None:
@@ -57,6 +81,12 @@ class Shelf:
             checker.close()
         for made, _ in self._made.values():
             made.dispose()
+        if self._pooler is not None:
+            self._pooler.close()
+
+    def is_pooled(self, url: URL) -> bool:
+        """Whether it leads through the pooler."""
+        return self._pooler is not None and url.port == self._pooler.port
 
 
 def _empty(database: Database, meta: list[dict[str, Any]]) -> None:
@@ -76,7 +106,7 @@ def shelf(templates: Templates, tmp_path_factory: pytest.TempPathFactory) -> Ite
     made.dispose()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, "pooled"])
 def database(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[Database]:
     """A database with chatlock's schema and no rows: the test runs on both kinds."""
     yield from shelf.lend(request.param)
@@ -86,14 +116,17 @@ _compiled: dict[str, tuple[Any, dict[Any, Any]]] = {}
 
 
 @pytest.fixture(autouse=True)
-def _compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _compile_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Statements are compiled once per process instead of once per client, which is most of what a client costs.
 
-    SQLAlchemy looks them up by the dialect object, so the engines of a kind share that too.
+    SQLAlchemy looks them up by the dialect object, so the engines of a kind share that too.  Every client is told of a
+    pooler in between.
     """
 
-    def make(*args: Any, **options: Any) -> Any:
-        engine = make_engine(*args, **options)
+    def make(url: URL, **options: Any) -> Any:
+        if "shelf" in request.fixturenames and request.getfixturevalue("shelf").is_pooled(url):
+            options["pooler"] = "transaction"
+        engine = make_engine(url, **options)
         engine.dialect, cache = _compiled.setdefault(engine.dialect.name, (engine.dialect, {}))
         engine.update_execution_options(compiled_cache=cache)
         return engine

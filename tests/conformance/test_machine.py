@@ -18,7 +18,7 @@ from chatlock.protocol import AWAITING_RULES, BACKLOGS, OVERFLOWS, POLICIES
 from chatlock.testing import DatabaseClock, MonotonicClock
 from tests.conformance import rows
 from tests.support import scaled
-from tests.support.databases import Database
+from tests.support.databases import KINDS, Database
 
 LIMITS = Limits(attempts_max=2, stalls_max=3, batch_max=3, mid_fetches_max=2)
 WINDOW_MS = LIMITS.window_default_ms
@@ -366,6 +366,7 @@ def machine(database: Database) -> Iterator[type[Thread]]:
     chat.close()
 
 
+@pytest.mark.parametrize("database", KINDS, indirect=True)  # the set clock needs a session
 def test_any_sequence_leaves_every_message_with_one_disposition(machine: type[Thread]) -> None:
     run_state_machine_as_test(
         machine,

@@ -1,52 +1,32 @@
-"""What submit and turn promise, once more through a transaction pooler, with pooler="transaction"."""
+"""The pooler of the tests gives each transaction another session, and who is not told of it finds out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 import psycopg
 import pytest
 
 from chatlock import Answered, Chatlock, Outcome, StoreUnavailable
+from chatlock.dialects import make_engine
 from chatlock.doctor import Level, examine
 from chatlock.executor import Executor
-from tests.conformance import test_submit, test_turn
 from tests.conformance.conftest import NewChat, Shelf
 from tests.support.databases import Database
-from tests.support.pooler import Pooler
-from tests.support.servers import Endpoint
-
-
-@pytest.fixture(scope="module")
-def pooler(pg_server: Endpoint) -> Iterator[Pooler]:
-    with Pooler(pg_server.url) as made:
-        yield made
 
 
 @pytest.fixture
-def database(shelf: Shelf, pooler: Pooler) -> Iterator[Database]:
-    """A PostgreSQL database that is reached through the pooler, and verified past it."""
-    for lent in shelf.lend("postgresql"):
-        shelf._checkers.setdefault("postgresql", Executor(lent.url, pool_size=1, pooler=None))
-        lent.url = pooler.url_of(lent.url)
-        yield lent
+def database(shelf: Shelf) -> Iterator[Database]:
+    """A PostgreSQL database that is reached through the pooler."""
+    yield from shelf.lend("pooled")
 
 
-@pytest.fixture
-def new_chat(new_chat: NewChat) -> NewChat:
-    """Clients that are told of the pooler."""
-    return lambda **options: new_chat(pooler="transaction", **options)
+@pytest.fixture(autouse=True)
+def _told_by_the_test(_compile_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here a client knows of the pooler only if the test says so."""
+    monkeypatch.setattr("chatlock.executor.make_engine", make_engine)
 
 
-@pytest.fixture(params=["sync-hot", "sync-locked"])
-def way(request: pytest.FixtureRequest) -> str:
-    """Async clients run the same operations in OS threads."""
-    return str(request.param)
-
-
-# -- the controls ------------------------------------------------------------------------------------------------------
 def backends(url: str, count: int) -> set[int]:
     """The sessions of the server that serve one connection."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True, prepare_threshold=None) as connection:
@@ -76,25 +56,10 @@ def test_client_that_is_not_told_fails_with_a_typed_error_and_doctor_says_why(da
 
 def test_client_that_is_told_answers(new_chat: NewChat) -> None:
     """The same fifty."""
-    chat = new_chat()
+    chat = new_chat(pooler="transaction")
     chat.handler()(lambda turn: "done")
     assert all(isinstance(told, Answered) for told in answer_fifty(chat))
 
 
 def answer_fifty(chat: Chatlock) -> list[Outcome]:
     return [chat.submit(f"c{number}", "hello") for number in range(50)]
-
-
-# -- the suite ---------------------------------------------------------------------------------------------------------
-def again(module: ModuleType) -> dict[str, Any]:
-    """The module's tests and fixtures, to be collected here."""
-    short = module.__name__.rpartition("test_")[2]
-    mark = getattr(module, "pytestmark", pytest.mark.usefixtures())
-    tests = {name: found for name, found in vars(module).items() if name.startswith("test_")}
-    fixtures = {name: found for name, found in vars(module).items() if isinstance(found, type(database))}
-    assert tests
-    return fixtures | {f"test_{short}_{name.removeprefix('test_')}": mark(test) for name, test in tests.items()}
-
-
-for _module in (test_submit, test_turn):
-    globals().update(again(_module))

@@ -33,7 +33,7 @@ from chatlock.protocol import (
     conformance_cases,
 )
 from tests.conformance import rows
-from tests.support.databases import Database
+from tests.support.databases import KINDS, Database
 
 KEY = Key("t", "c1")
 LIMITS = Limits()
@@ -265,6 +265,7 @@ def test_finish_of_other_messages_than_it_holds_changes_no_row(
     assert rows.dump(subject.database) == before
 
 
+@pytest.mark.parametrize("database", KINDS, indirect=True)  # the hot statement refuses a session's other isolation
 def test_finish_of_what_it_holds_ends_the_turn(subject: Subject, finished: Callable[[Finish], Any]) -> None:
     subject.bring(Status.RUNNING)
     assert finished(Finish(subject.claim(), 1, 1, '"reply"')).left

@@ -8,7 +8,6 @@ import struct
 import threading
 from collections import defaultdict, deque
 from contextlib import suppress
-from typing import Self
 from urllib.parse import urlsplit
 
 from tests.support.waiting import SECONDS_MAX
@@ -90,23 +89,21 @@ class Pooler:
         assert parts.port
         self._server = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-        self._port = self._listener.getsockname()[1]
+        self.port = self._listener.getsockname()[1]
         self._free: dict[bytes, deque[Session]] = defaultdict(deque)
         self._changed = threading.Condition()
         self._streams: list[Stream] = []
         threading.Thread(target=self._accept, name="pooler", daemon=True).start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Ends every connection."""
         self._listener.close()
         for stream in self._streams:
             stream.close()
 
     def url_of(self, url: str) -> str:
         """The same database, through the pooler."""
-        return url.replace(f":{self._server[1]}/", f":{self._port}/")
+        return url.replace(f":{self._server[1]}/", f":{self.port}/")
 
     def _accept(self) -> None:
         with suppress(OSError):
