@@ -31,6 +31,7 @@ ASK = "tests/conformance/test_questions.py -k sqlite"
 EDIT = "tests/conformance/test_edit.py -k sqlite"
 STOP = "tests/conformance/test_stop.py -k sqlite"
 OVERDUE = "tests/races/test_guards.py -k lock_overdue"
+DISPATCH = "tests/races/test_recovery.py -k lease"
 SHARING = "tests/conformance/test_sharing.py -k sqlite"
 LANGGRAPH = "tests/frameworks/test_langgraph.py"
 AGENTS = "tests/frameworks/test_openai_agents.py"
@@ -222,6 +223,27 @@ TABLE = (
         'one.priority >= PRIORITIES["background"]',
         "False",
         "tests/unit/test_sharing.py",
+    ),
+    Mutant(
+        "dispatch_deletes_due",
+        "ops/due.py",
+        "not run(conn, LEASE, key, lease=lease_ms).all()",
+        "not run(conn, LEASE, key, lease=lease_ms).all() or drop_due(conn, key)",
+        DISPATCH,
+    ),
+    Mutant(
+        "lease_without_test",
+        "ops/due.py",
+        "    .where(of_thread(due), _not_dispatched)\n",
+        "    .where(of_thread(due))\n",
+        DISPATCH,
+    ),
+    Mutant(
+        "due_keeps_lease",
+        "ops/due.py",
+        '"priority": new.excluded.priority, "dispatched_until": 0}',
+        '"priority": new.excluded.priority}',
+        DISPATCH,
     ),
     Mutant("tenant_limit_ignored", "ops/due.py", "max(0, tenant_turns_max - busy)", "limit", SHARING),
     Mutant("tenant_limit_counts_stale", "ops/due.py", "t.expires_at>={now}", "t.expires_at>=0", SHARING),

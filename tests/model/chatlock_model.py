@@ -57,6 +57,8 @@ AMB2 = 24  # finish with hand-off sent, acknowledgement lost
 PDEL = 25  # (mutant) poller saw a due row it need not serve, about to delete it without the lock
 FINR = 26  # (mutant) finish has read last_seq without the lock
 LATE = 27  # (mutant) claim made, due row of the backlog deleted in a later transaction
+SEND = 28  # (rq) dispatch lease committed, about to send the job
+LEA2 = 29  # (mutant) saw a due row without a dispatch lease, about to lease it
 END = 30
 
 RUNNING_PCS = frozenset((RECV, FINR, LATE, EST, FETCH, FETCH2, READ, WORK, DBW2, EXTW, EXTW2, FIN))
@@ -112,6 +114,7 @@ class Breach(StrEnum):
     STOPPED_UNASKED = "stop: a turn was stopped that nobody had asked to stop"
     STOPPED_TOO_OFTEN = "stop: turns over one oldest message were interrupted more than K times"
     CANCELLED_UNASKED = "stop: a message was cancelled that came after the stop"
+    LEASED_TWICE = "dispatch: a due thread was left to a second worker under the lease of the first"
     CYCLE = "liveness: a run need not end, states lie on or behind a cycle"
 
 
@@ -148,8 +151,11 @@ class Config:
     cancel: int = 0  # caller cancelled after the claim committed
     hang: int = 0  # handler hangs for ever while its heartbeat goes on
     lose: int = 0  # fail-over to a standby that lacks the last claim
+    rq: bool = False  # dispatchers lease a due row and send a job; a worker takes it and claims (with due=True)
+    dispatchers: int = 1  # of the pollers, with rq=True; the others are workers
     flush: int = 0  # Redis flushed (with rq=True)
-    rq: bool = False  # poller enqueues a job; a worker takes it and claims
+    backoff: bool = False  # a thread that was charged does not start at once
+    lapse: int = 0  # a dispatch lease lapses although its job is under way (with rq=True)
     max_stalls: int = 2  # failures before any message was fetched -> park
     poison: int = 0  # message number whose turn always kills its process
     max_attempts: int = 2
@@ -204,7 +210,8 @@ class Layout:
         self.FETC = take()  # ghost: bit m set once message m was handed to a turn
         self.BEX, self.BCR, self.BFA, self.BAK, self.BDE, self.BCA = (take() for _ in range(6))
         self.BHA, self.BLO, self.BFL = (take() for _ in range(3))
-        self.STALL, self.Q, self.DISP = (take() for _ in range(3))
+        self.STALL, self.SAW, self.BACK = take(), take(), take()
+        self.Q, self.DISP, self.LOST, self.BLA = (take() for _ in range(4))  # jobs; a lease in force; ghost: job lost
         self.DUE, self.RODE, self.BHO, self.BMC, self.BRB, self.BPK = (take() for _ in range(6))
         self.CAN, self.INTR, self.CUP = take(), take(), take()  # cancel_token, interrupts, cancel_upto
         self.ASK = take(6)  # ghost: tokens that were asked to stop (bit mask)
@@ -231,7 +238,8 @@ def make(cfg: Config) -> System:
     NAT = L.NA
     XF, XV, XE, MAXT, COM, FETC = L.XF, L.XV, L.XE, L.MAXT, L.COM, L.FETC
     BEX, BCR, BFA, BAK, BDE, BCA = L.BEX, L.BCR, L.BFA, L.BAK, L.BDE, L.BCA
-    BHA, BLO, BFL, STALL, Q, DISP = L.BHA, L.BLO, L.BFL, L.STALL, L.Q, L.DISP
+    BHA, BLO, BFL, STALL, SAW, BACK = L.BHA, L.BLO, L.BFL, L.STALL, L.SAW, L.BACK
+    Q, DISP, LOST, BLA = L.Q, L.DISP, L.LOST, L.BLA
     ASZ, NA, NS = L.asz, L.nact, cfg.submitters
     base = [L.A + i * ASZ for i in range(NA)]
     actors = [f"S{i + 1}" if i < NS else f"P{i - NS + 1}" for i in range(NA)]
@@ -269,7 +277,10 @@ def make(cfg: Config) -> System:
     m_one_counter = "one_attempt_counter" in mut
     m_no_window = "no_window" in mut
     m_no_epoch = "failover_without_epoch" in mut
-    m_disp = "dispatch_without_lease" in mut
+    m_dis_ever = "dispatch_without_lease" in mut
+    m_dis_del = "dispatch_deletes_due" in mut
+    m_dis_any = "lease_without_test" in mut
+    m_dis_kept = "due_keeps_lease" in mut
     m_own = "own_turn_means_answered" in mut
 
     DUE, RODE, BHO, BMC, BRB, BPK = L.DUE, L.RODE, L.BHO, L.BMC, L.BRB, L.BPK
@@ -340,6 +351,15 @@ def make(cfg: Config) -> System:
         """Every transaction that may leave the thread idle with work upserts its due row."""
         if cfg.due and not skip and n[ST] == IDLE and n[LAST] > n[DONE] and n[AW] != HOLD:
             n[DUE] = 1
+            if not m_dis_kept:
+                n[DISP] = n[LOST] = 0
+
+    def drop_due(n):
+        n[DUE] = n[DISP] = n[LOST] = 0
+
+    def lose_job(n):
+        """What was sent comes to nothing: where a dispatch lease is in force, its end is all that helps."""
+        n[LOST] = n[DISP]
 
     def advance(n, skip=False):
         """Invariant H: not running => done_seq == last_seq or message done_seq+1 is pending."""
@@ -352,22 +372,22 @@ def make(cfg: Config) -> System:
             n[INTR] = 0
             n[FET] = max(n[FET], n[DONE])
             if not m_mid_att:
-                n[ATT] = n[STALL] = 0
+                n[ATT] = n[STALL] = n[BACK] = 0
 
     def init():
         s = bytearray(L.size)
         s[BEX], s[BCR], s[BFA] = cfg.expire, cfg.crash, cfg.fail
         s[BAK], s[BDE], s[BCA] = cfg.acklost, cfg.delete, cfg.cancel
-        s[BHA], s[BLO], s[BFL] = cfg.hang, cfg.lose, cfg.flush
+        s[BHA], s[BLO], s[BFL], s[BLA] = cfg.hang, cfg.lose, cfg.flush, cfg.lapse
         s[BHO], s[BMC], s[BRB], s[BPK] = cfg.handoff, cfg.midcancel, cfg.rollback, cfg.park
         s[BSU] = cfg.suspend
         s[BIN], s[BST] = cfg.interrupt, cfg.stop
         for i in range(NA):
-            s[base[i]] = S0 if i < NS else (QWORK if cfg.rq and i > NS else POLL)
+            s[base[i]] = S0 if i < NS else home(i)
         return bytes(s)
 
     def home(i):
-        return QWORK if cfg.rq and i > NS else POLL
+        return QWORK if cfg.rq and i >= NS + cfg.dispatchers else POLL
 
     # ---- small functions over a mutable state n ------------------------------
     def owns(n, b):
@@ -378,7 +398,7 @@ def make(cfg: Config) -> System:
             raise Violation(Breach.SECOND_INIT)
         n[INC] += 1
         n[ST] = IDLE
-        n[LAST] = n[FET] = n[DONE] = n[ATT] = n[STALL] = n[INTR] = 0
+        n[LAST] = n[FET] = n[DONE] = n[ATT] = n[STALL] = n[INTR] = n[BACK] = 0
 
     def reset_runner(n, b):
         n[b + TOK] = n[b + RINC] = n[b + UPTO] = n[b + SEEN] = n[b + NLOC] = 0
@@ -473,8 +493,11 @@ def make(cfg: Config) -> System:
             return n[DONE] + 1
         return n[LAST]
 
+    def waits(n):
+        return n[ST] == IDLE and n[LAST] > n[DONE] and (n[AW] != HOLD or m_q_any)
+
     def claimable(n, seq=0):
-        return n[ST] == IDLE and n[LAST] > n[DONE] and (not seq or seq > n[DONE]) and (n[AW] != HOLD or m_q_any)
+        return waits(n) and not n[BACK] and (not seq or seq > n[DONE])
 
     def hand_out(n, b, lo, hi):
         for q in range(lo + 1, hi + 1):
@@ -499,7 +522,7 @@ def make(cfg: Config) -> System:
         """The claim ended without an answer; count it against the head message,
         or, when nothing had been fetched, against the thread."""
         n[OWN] = 0
-        n[ST] = IDLE
+        n[ST], n[BACK] = IDLE, cfg.backoff
         for q in range(n[DONE] + 1, n[FET] + 1):
             n[NAT + q] = min(n[NAT + q] + 1, cfg.max_attempts)
         rode, n[RODE] = n[RODE], 0
@@ -685,29 +708,53 @@ def make(cfg: Config) -> System:
                     to_end(n, i, "queued")
                     emit(f"{who}: deadline passes, outcome queued", n, True)
 
+            elif pc == POLL and cfg.rq:
+                if s[DUE] and not s[DISP] and (claimable(s) or not waits(s)):
+                    n = bytearray(s)
+                    if m_dis_any:
+                        n[b] = LEA2
+                        emit(f"{who}: sees a due row that is not dispatched", n)
+                    elif claimable(n):
+                        lease(n, i)
+                        emit(f"{who}: leases the due row", n)
+                    else:
+                        drop_due(n)
+                        emit(f"{who}: deletes a due row under the thread lock", n)
+
+            elif pc == LEA2:
+                n = bytearray(s)
+                lease(n, i)
+                emit(f"{who}: leases the due row as it was seen", n)
+
+            elif pc == SEND:
+                n = bytearray(s)
+                n[Q] = min(2, n[Q] + 1)
+                n[b] = POLL
+                emit(f"{who}: sends a job", n)
+
             elif pc == POLL and cfg.due:
-                if s[DUE]:
+                if s[DUE] and (claimable(s) or not waits(s)):
                     n = bytearray(s)
                     if claimable(n):
-                        n[DUE] = 0
+                        drop_due(n)
                         claim(n, i)
                         emit(f"{who}: poller claims by due row, token {n[DTOK]}", n)
                     elif m_due_del:
                         n[b] = PDEL
                         emit(f"{who}: reads the thread without a lock: nothing to do", n)
                     else:
-                        n[DUE] = 0
+                        drop_due(n)
                         emit(f"{who}: deletes a due row under the thread lock", n)
 
             elif pc == PDEL:
                 n = bytearray(s)
-                n[DUE] = 0
+                drop_due(n)
                 n[b] = POLL
                 emit(f"{who}: deletes the due row, no lock", n)
 
             elif pc == LATE:
                 n = bytearray(s)
-                n[DUE] = 0
+                drop_due(n)
                 n[b] = FETCH
                 emit(f"{who}: deletes the due row after its claim", n)
                 n = bytearray(s)
@@ -757,33 +804,27 @@ def make(cfg: Config) -> System:
                         n[b] = CL2
                         n[b + TOK] = n[DTOK]
                         emit(f"{who}: reads status idle, token {n[DTOK]}", n)
-                    elif cfg.rq:
-                        if not n[DISP]:
-                            n[DISP] = 1
-                            n[Q] = min(2, n[Q] + 1)
-                            emit(f"{who}: due thread, enqueues a job", n)
                     else:
                         try_claim(n, i, f"{who}: poller claims, token {n[DTOK] + 1}", emit)
-                if (
-                    cfg.rq
-                    and s[DISP]
-                    and not s[Q]
-                    and not m_disp
-                    and not any(s[x] in RUNNING_PCS for x in base[NS + 1 :])
-                ):
-                    n = bytearray(s)
-                    n[DISP] = 0
-                    emit(f"{who}: dispatch lease ran out, thread may be enqueued again", n)
 
             elif pc == QWORK:
                 if s[Q]:
                     n = bytearray(s)
                     n[Q] -= 1
-                    n[DISP] = 0
                     if claimable(n):
+                        drop_due(n)
                         try_claim(n, i, f"{who}: takes the job, claims, token {n[DTOK] + 1}", emit)
+                    elif waits(n):
+                        emit(f"{who}: takes the job before the thread may start, leaves the due row", n)
                     else:
-                        emit(f"{who}: takes the job, nothing to claim, drops it", n)
+                        drop_due(n)
+                        emit(f"{who}: takes the job, nothing to claim, deletes the due row", n)
+                    if s[BCR]:
+                        n = bytearray(s)
+                        n[BCR] -= 1
+                        n[Q] -= 1
+                        lose_job(n)
+                        emit(f"{who}: takes the job and is KILLED", n, True)
 
             elif pc == CL2:
                 n = bytearray(s)
@@ -958,7 +999,7 @@ def make(cfg: Config) -> System:
                     commit(n, i)
                     if n[ST] == IDLE and n[LAST] > n[DONE]:
                         n[BHO] -= 1
-                        n[DUE] = 0
+                        drop_due(n)
                         old = n[b + TOK]
                         n[ST], n[OWN] = RUN, i + 1
                         if not m_ho_same:
@@ -1065,6 +1106,8 @@ def make(cfg: Config) -> System:
             if s[BCR] and pc in CRASHABLE:
                 n = bytearray(s)
                 n[BCR] -= 1
+                if pc == SEND:
+                    lose_job(n)
                 die(n, i, retry=False)
                 emit(f"{who}: KILLED", n, True)
                 if i < NS and cfg.retry:
@@ -1152,13 +1195,13 @@ def make(cfg: Config) -> System:
             n = bytearray(s)
             force(n)
             emit("sweep: the grace is over, the turn is released by force", n)
-        if m_st_any and s[ST] == RUN and s[CAN] == s[DTOK] and s[DISP] != s[CAN]:
+        if m_st_any and s[ST] == RUN and s[CAN] == s[DTOK] and s[SAW] != s[CAN]:
             n = bytearray(s)
-            n[DISP] = s[CAN]
+            n[SAW] = s[CAN]
             emit("sweep: observes that a grace is over", n)
-        if m_st_any and s[ST] == RUN and s[DISP]:
+        if m_st_any and s[ST] == RUN and s[SAW]:
             n = bytearray(s)
-            n[DISP] = 0
+            n[SAW] = 0
             force(n)
             emit("sweep: releases whatever turn runs", n)
         if s[BPK] and s[ST] == IDLE:
@@ -1168,14 +1211,25 @@ def make(cfg: Config) -> System:
             emit("admin parks the thread", n, True)
         if cfg.park and s[ST] == PARK and not s[STALL] and not (s[DUE] and m_due_res):
             n = bytearray(s)
-            n[ST] = IDLE
+            n[ST], n[BACK] = IDLE, 0
             settle(n, m_due_res)
             emit("admin resumes the thread", n, True)
         if s[BFL] and s[Q]:
             n = bytearray(s)
             n[BFL] -= 1
             n[Q] = 0
+            lose_job(n)
             emit("Redis flushed", n, True)
+        if s[DISP] and (s[LOST] or s[BLA]) and not m_dis_ever:
+            n = bytearray(s)
+            n[BLA] -= not s[LOST]
+            n[DISP] = n[LOST] = 0
+            emit("a dispatch lease lapses" + ("" if s[LOST] else " too early"), n, not s[LOST])
+
+        if s[BACK] and s[ST] == IDLE:
+            n = bytearray(s)
+            n[BACK] = 0
+            emit("the backoff passes", n)
 
         # -- expiry and reclaim -----------------------------------------------------
         if s[ST] == RUN:
@@ -1207,7 +1261,9 @@ def make(cfg: Config) -> System:
         if s[BDE] and s[ST] in (IDLE, RUN, PARK):
             n = bytearray(s)
             n[BDE] -= 1
-            n[LAST] = n[FET] = n[DONE] = n[ATT] = n[OWN] = n[FETC] = n[STALL] = n[DUE] = n[RODE] = 0
+            n[LAST] = n[FET] = n[DONE] = n[ATT] = n[OWN] = n[FETC] = n[STALL] = n[RODE] = 0
+            drop_due(n)
+            n[BACK] = 0
             n[CAN] = n[INTR] = n[CUP] = n[NAMED] = 0
             n[AW] = n[AW] if m_q_del else 0
             for q in range(L.maxseq + 1):
@@ -1236,7 +1292,15 @@ def make(cfg: Config) -> System:
         n[DTOK] += 1
         n[MAXT] = max(n[MAXT], n[DTOK])
 
-    CRASHABLE = RUNNING_PCS | {WAIT, AMB, DELIV, SUBSCR, HUNG}
+    def lease(n, i):
+        """Leaves the due thread to a worker: until the lease lapses no dispatcher does so again."""
+        if n[DISP]:
+            raise Violation(Breach.LEASED_TWICE)
+        n[DISP], n[base[i]] = 1, SEND
+        if m_dis_del:
+            drop_due(n)
+
+    CRASHABLE = RUNNING_PCS | {WAIT, AMB, DELIV, SUBSCR, HUNG, SEND}
 
     def visible_max(n):
         if not m_seq_out:
@@ -1403,7 +1467,7 @@ def make(cfg: Config) -> System:
         return (
             f"{STATUS_NAME[s[ST]]} inc={s[INC]} tok={s[DTOK]} "
             f"last={s[LAST]} fetched={s[FET]} done={s[DONE]} "
-            f"att={s[ATT]}/{s[STALL]} [{msgs}] due={s[DUE]} rode={s[RODE]} "
+            f"att={s[ATT]}/{s[STALL]} [{msgs}] due={s[DUE]} lease={s[DISP]} jobs={s[Q]} rode={s[RODE]} "
             f"ext(f={s[XF]},v={s[XV]}) | {' '.join(acts)}"
         )
 
@@ -1427,6 +1491,7 @@ def mutant_config(name: str) -> Config:
 
 
 B = {"extstore": False, "max_token": 40, "deadline": True}
+D = {**B, "pollers": 3, "rq": True, "dispatchers": 2, "due": True, "lazy": True, "expire": 0, "retry": False}
 MUTANTS = {
     "claim_read_then_write": mutant("claim is SELECT status, then UPDATE with token=read+1", Breach.TOKEN_NOT_NEW),
     "finish_unconditional": mutant("finish has no token/status test", Breach.COMMIT_WITHOUT_CLAIM),
@@ -1565,15 +1630,18 @@ MUTANTS = {
         crash=0,
     ),
     "dispatch_without_lease": mutant(
-        "poller marks the thread dispatched once; Redis is flushed",
+        "poller marks the due row dispatched, for ever; Redis is flushed", Breach.MESSAGE_UNRESOLVED, **D, flush=1
+    ),
+    "dispatch_deletes_due": mutant(
+        "poller deletes the due row that it dispatches, and dies before it sends", Breach.MESSAGE_UNRESOLVED, **D
+    ),
+    "lease_without_test": mutant(
+        "a second poller leases the due row that it saw before the first leased it", Breach.LEASED_TWICE, **D
+    ),
+    "due_keeps_lease": mutant(
+        "a turn that leaves messages keeps the lease of the due row that is there",
         Breach.MESSAGE_UNRESOLVED,
-        rq=True,
-        pollers=2,
-        flush=1,
-        submitters=1,
-        crash=1,
-        expire=0,
-        retry=False,
+        **{**D, "fail": 1, "backoff": True},
     ),
     "own_turn_means_answered": mutant(
         "caller takes its turn's reply as the answer although the batch stopped before its message",

@@ -31,6 +31,8 @@ STATES_MAX = 60_000_000
 # The due table, the first fetch riding in the claim, hand-off, messages resolved in the middle of
 # the range, latest, rollback and park are explored without the other store.
 X = {"extstore": False, "deadline": True, "max_token": 40}
+# Dispatchers that lease due rows to workers.
+R = {**X, "rq": True, "due": True, "lazy": True, "retry": False}
 QUICK = [
     Config("plain"),
     Config("fail-ack", crash=0, fail=1, acklost=1),
@@ -48,7 +50,8 @@ QUICK = [
     Config("poison", poison=1, max_attempts=3),
     Config("hang-small", crash=0, hang=1, extstore=False, max_token=20),
     Config("failover", crash=0, lose=1, max_token=20),
-    Config("rq-flush", pollers=3, flush=1, rq=True, retry=False, extstore=False),
+    Config("rq-flush", submitters=1, pollers=3, flush=1, **R),
+    Config("rq-lapse-small", submitters=1, pollers=4, dispatchers=2, lapse=1, backoff=True, **R),
     Config("notify", pollers=0, crash=0, notify_only=True, fail=1),
     Config(
         "notify-wake-all",
@@ -126,6 +129,7 @@ LONG = [
     Config("suspend-hold", submitters=3, crash=0, due=True, lazy=True, suspend=1, midfetch=False, **X),
     Config("suspend-park", due=True, lazy=True, suspend=1, park=1, delete=1, midcancel=1, **X),
     Config("stop", crash=0, due=True, stop=1, interrupt=1, hang=1, **X),
+    Config("rq-lapse", pollers=4, dispatchers=2, lapse=1, flush=1, backoff=True, expire=0, midfetch=False, **R),
     Config("3sub", submitters=3, extstore=False),
     Config("3sub-2poll-fail", submitters=3, pollers=2, crash=0, fail=1, extstore=False, max_token=20),
     Config("2poll-2expire", pollers=2, expire=2, max_attempts=3, max_token=20),

@@ -138,6 +138,21 @@ TABLE = [
         ],
     ),
     Row(
+        "dispatch_deletes_due",
+        Feature.RQ_DISPATCH,
+        ["tests/races/test_recovery.py::test_due_thread_is_left_to_one_worker_until_the_lease_lapses"],
+    ),
+    Row(
+        "lease_without_test",
+        Feature.RQ_DISPATCH,
+        ["tests/races/test_recovery.py::test_due_thread_is_left_to_one_worker_until_the_lease_lapses"],
+    ),
+    Row(
+        "due_keeps_lease",
+        Feature.RQ_DISPATCH,
+        ["tests/races/test_recovery.py::test_turn_that_leaves_messages_ends_the_dispatch_lease"],
+    ),
+    Row(
         "own_turn_means_answered",
         Feature.CORE,
         ["tests/races/test_told.py::test_caller_whose_turn_answered_others_only_goes_on_to_its_own_message"],

@@ -10,7 +10,7 @@ import pytest
 
 from chatlock import AlreadyAnswered, Cancelled, Dead, Queued, Superseded
 from chatlock.epoch import bump_epoch
-from chatlock.ops import claim, fetch, inspect, operate, unanswered
+from chatlock.ops import claim, due, fetch, inspect, operate, unanswered
 from chatlock.ops.heartbeat import Beat, heartbeat
 from chatlock.store import finish_once, submit_once
 from tests.races.arena import LIMITS, OF_THREAD, Arena, finish_of, request, submission
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.support.databases import Database
 
 NEXT = count()
+LEASE_MS = 15_000
 
 
 class Life:
@@ -40,6 +41,22 @@ class Life:
         granted = self.arena.home.transaction("claim_due", lambda c: claim.claim_due(c, self.key, request("life")))
         assert granted is not None
         return granted
+
+    def dispatch(self) -> bool:
+        """As a dispatcher does that has just seen the due row: whether it may send."""
+        leased = self.arena.home.transaction(
+            "dispatch", lambda c: due.dispatch(c, self.key, LEASE_MS, LIMITS.backoff_max_ms)
+        )
+        return leased is not None
+
+    def takes_job(self) -> Granted | None:
+        """As a worker does with a job that was sent, however late."""
+        return self.arena.home.transaction(
+            "claim_due", lambda c: claim.claim_due(c, self.key, request("worker"), skip_locked=False)
+        )
+
+    def due_rows(self) -> int:
+        return len(self.arena.rows(f"SELECT 1 FROM chatlock_due{OF_THREAD}", *self.of))
 
     def fetch(self, held: Claim) -> tuple[Message, ...]:
         return self.arena.home.transaction("fetch", lambda c: fetch.fetch(c, held, held.from_seq, LIMITS))
@@ -80,6 +97,34 @@ class Life:
 
 def names(messages: tuple[Message, ...]) -> list[str]:
     return [message.message_id for message in messages]
+
+
+# -- dispatch leases --
+def test_due_thread_is_left_to_one_worker_until_the_lease_lapses(arena: Arena) -> None:
+    """The second dispatcher saw the due row before the first leased it; both jobs are taken in the end."""
+    life = Life(arena, "pending")
+    assert [life.dispatch(), life.dispatch()] == [True, False]
+    arena.rows(f"UPDATE chatlock_due SET dispatched_until = 1{OF_THREAD} RETURNING 1", *life.of)
+    assert [life.dispatch(), life.dispatch()] == [True, False]
+    first, late = life.takes_job(), life.takes_job()
+    assert first is not None
+    assert late is None
+    assert life.due_rows() == 0
+    answer(arena, first)
+    assert life.takes_job() is None
+    life.verified()
+
+
+def test_turn_that_leaves_messages_ends_the_dispatch_lease(arena: Arena) -> None:
+    """A waiter claims what was left to a worker, and gives it back: nobody waits for the lease."""
+    life = Life(arena, "pending")
+    assert life.dispatch()
+    seen = life.row("incarnation")[0]
+    waiting = arena.home.transaction("claim", lambda c: claim.claim_for(c, life.key, request("waiter"), seen, M2_SEQ))
+    assert waiting is not None
+    arena.release(life.key, waiting.claim)
+    assert life.dispatch()
+    life.verified()
 
 
 # -- charges --
