@@ -348,6 +348,7 @@ TABLE = (
         "ops/finish.py",
         "done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)",
         "done = what.upto",
+        "tests/conformance/test_turn.py -k 'sqlite and cancelled_messages_behind'",
     ),
     Mutant(
         "finish_keeps_attempts",
@@ -367,6 +368,7 @@ TABLE = (
         "ops/finish.py",
         "adopt(row, claim.key, request) if request is not None else None",
         "None",
+        "tests/conformance/test_transitions.py -k 'sqlite and repeated_hand_off'",
     ),
     # -- the hot path ----------------------------------------------------------------------------------------------
     Mutant(

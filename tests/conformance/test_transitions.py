@@ -272,6 +272,15 @@ def test_finish_of_what_it_holds_ends_the_turn(subject: Subject, finished: Calla
     assert subject.status is Status.IDLE
 
 
+def test_repeated_hand_off_finds_the_claim_that_it_has(subject: Subject) -> None:
+    """As after a lost acknowledgement: the next turn is this client's, and nobody else would run it."""
+    subject.bring(Status.RUNNING)
+    what, asked = Finish(subject.claim(), 1, 1, '"reply"'), request()
+    first, again = (subject.do(lambda c: finish(c, what, asked)) for _ in range(2))
+    assert (first.left, again.left) == (True, True)
+    assert again.granted.claim == first.granted.claim
+
+
 @pytest.mark.parametrize("changed", ["beat", "token", "lease"])
 def test_reclaim_of_a_turn_that_changed_since_it_was_observed_changes_no_row(subject: Subject, changed: str) -> None:
     subject.bring(Status.RUNNING)

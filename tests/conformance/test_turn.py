@@ -101,6 +101,14 @@ def test_turn_starts_without_the_cancelled_messages_between(chat: Any, database:
 
 
 # -- finish ------------------------------------------------------------------------------------------------------------
+def test_finish_moves_over_the_cancelled_messages_behind(chat: Any, database: Database) -> None:
+    with chat.turn("c1", 1) as turn:
+        queue(chat, 2, 3)
+        chat.cancel("c1", "m2")
+        turn.finish("ok")
+    assert (rows.thread_row(database)["done_seq"], rows.thread_row(database)["holes"]) == (2, 0)
+
+
 def test_finish_answers_exactly_what_the_turn_fetched(chat: Any, database: Database) -> None:
     with chat.turn("c1", 1) as turn:
         queue(chat, 2)
