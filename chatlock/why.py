@@ -70,7 +70,8 @@ def explain(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
         return Why(Cause.DELETED, "its tombstone keeps the token", ("audit",))
     if held(thread.awaiting, thread.awaiting_rule) or (thread.awaiting is not None and not thread.pending):
         text = f"question {thread.awaiting} is open; {_messages(thread)}"
-        return Why(Cause.AWAITING, text, ("threads", "show"), "when the question is answered")
+        decide = ("answer", "--question", thread.awaiting or "", "--decision", "TEXT")
+        return Why(Cause.AWAITING, text, decide, "when the question is answered")
     if not thread.pending:
         last = f"its last turn ended {around.ended}" if around.ended else "no turn has run yet"
         return Why(Cause.NOTHING_PENDING, f"every message is resolved; {last}", ("turns", "ls"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from chatlock.cli.answer import answer
 from chatlock.cli.context import Commands
 from chatlock.cli.db import db
 from chatlock.cli.health import doctor, verify, windows
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 for command in (
-    *(threads, why, cancel, inbox, dead, turns, intents, audit),
+    *(threads, why, answer, cancel, inbox, dead, turns, intents, audit),
     *(stats, top, windows, verify, doctor, replay_command),
     *(db, export_command, import_command, poller, worker),
 ):

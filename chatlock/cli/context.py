@@ -220,6 +220,11 @@ class Unreachable(click.ClickException):
     exit_code = UNREACHABLE
 
 
+def no_such_thread(thread: str) -> Refused:
+    """The same for one that never was and for another tenant's."""
+    return Refused(f"there is no thread {visible(thread)} of this tenant")
+
+
 class Commands(click.Group):
     """A group whose commands end with one line and an exit code instead of a traceback."""
 

@@ -12,6 +12,7 @@ from chatlock.cli.context import (
     Context,
     RaceLost,
     Refused,
+    no_such_thread,
     with_act,
     with_limit,
     with_payloads,
@@ -124,7 +125,7 @@ def show(context: Context, thread: str, payloads: bool) -> None:
     with context.console() as console:
         view = console.thread(context.key(thread), payloads=payloads)
     if view is None:
-        raise _no_such_thread(thread)
+        raise no_such_thread(thread)
     context.show(visible(why_text(view.thread, view.why)), **view_facts(view, payloads=payloads))
     if not context.as_json:
         _show_contents(context, view, payloads)
@@ -154,7 +155,7 @@ def why(context: Context, thread: str) -> None:
     with context.console() as console:
         found = console.why(context.key(thread))
     if found is None:
-        raise _no_such_thread(thread)
+        raise no_such_thread(thread)
     context.show(visible(why_text(*found)), **thread_facts(found[0]), **why_facts(*found))
 
 
@@ -269,10 +270,6 @@ def _stop(context: Context, thread: str, turn: int, queued: Backlog) -> None:
         raise RaceLost(f"{name}: refused ({receipt.reason.replace('_', ' ')})")
 
 
-def _no_such_thread(thread: str) -> Refused:
-    return Refused(f"there is no thread {visible(thread)} of this tenant")
-
-
 def _holder(thread: ThreadReport | None) -> str:
     if thread is None or thread.turn is None:
         return "no turn runs"
@@ -287,6 +284,6 @@ def _tell(context: Context, receipt: Receipt, name: str, done: str, detail: str,
     if receipt.done:
         return
     if receipt.state == Status.ABSENT:
-        raise _no_such_thread(name)
+        raise no_such_thread(name)
     error = RaceLost if receipt.reason in RACES else Refused
     raise error(f"{name}: refused ({receipt.reason.replace('_', ' ')}); {detail}")

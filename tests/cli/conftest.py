@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chatlock.ops.verify import verify
 from tests.cli.scene import Scene, populate
 from tests.support.databases import KINDS, Templates
 
@@ -45,3 +46,11 @@ def fresh(stage: Scene) -> Iterator[Scene]:
     """An empty scene for a test that acts."""
     yield stage
     stage.reset()
+
+
+@pytest.fixture
+def sound(fresh: Scene) -> Iterator[None]:
+    """Whatever an operator did, every invariant holds."""
+    yield
+    verified = fresh.executor.snapshot("verify", lambda c: verify(c, None))
+    assert verified.ok, verified

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,26 +11,16 @@ from chatlock import Chatlock
 from chatlock.console import Console
 from chatlock.hooks import Hooks
 from chatlock.inputs import Key
-from chatlock.ops.verify import verify
 from chatlock.sweep import Sweep
 from chatlock.testing.clock import MonotonicClock
 from chatlock.window import Windows
 from tests.cli.scene import LIMITS, Scene
 from tests.conformance.rows import dispositions, dump, messages, table, thread_row, turns
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 T1 = Key("acme", "t1")
 WHY = ("--reason", "looks wrong", "--actor", "olga")
 
-
-@pytest.fixture(autouse=True)
-def sound(fresh: Scene) -> Iterator[None]:
-    """Whatever an operator did, every invariant holds."""
-    yield
-    verified = fresh.executor.snapshot("verify", lambda c: verify(c, None))
-    assert verified.ok, verified
+pytestmark = pytest.mark.usefixtures("sound")
 
 
 def acts(scene: Scene) -> list[tuple[str, int, str, str]]:
@@ -312,6 +302,7 @@ def test_retry_puts_a_failed_intent_back_and_no_other(fresh: Scene) -> None:
         ("threads", "resume", "shared", *WHY),
         ("why", "shared"),
         ("cancel", "shared", "m1"),
+        ("answer", "shared", "--question", "q", "--decision", "yes"),
         ("inbox", "show", "shared", "m1"),
         ("inbox", "drop", "shared", "m1"),
         ("dead", "show", "shared", "m1"),

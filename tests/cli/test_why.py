@@ -26,7 +26,8 @@ LINES = {
     "parked": "parked: parked (by olga: looks [bold]wrong\\x1b[0m; 2 messages wait); does not free itself;"
     " now: chatlock threads resume --reason WHY --tenant acme parked",
     "awaiting": "awaiting: awaiting (question question-1 is open; 1 message waits);"
-    " frees itself when the question is answered; now: chatlock threads show --tenant acme awaiting",
+    " frees itself when the question is answered;"
+    " now: chatlock answer --question question-1 --decision TEXT --tenant acme awaiting",
     "untaken": "untaken: no worker (1 message waits, due for 28 min; a poller sweeps, but no process has a"
     " handler of agent night: start the application); does not free itself; now: chatlock doctor",
     "hung": "hung: holder hung (turn 1 of worker-1, claimed 6 min ago; it has run for over half of its window of"
