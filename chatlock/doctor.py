@@ -17,7 +17,8 @@ from chatlock.ops import diagnose, load, report, runs
 from chatlock.ops.diagnose import Server
 from chatlock.ops.report import Scope, Service
 from chatlock.ops.runs import CutOff
-from chatlock.why import POLLER_UNSEEN_MS, span
+from chatlock.why import POLLER_UNSEEN_MS
+from chatlock.wording import counted, span
 
 OVERDUE_MS = 60_000
 STUCK_MS = 30_000
@@ -162,7 +163,8 @@ def judge_due(now: int, service: Service) -> Finding:
 def judge_stuck(count: int) -> Finding:
     """Whether stale turns are freed."""
     if count:
-        text = f"{count} turns are past their lease and not freed: see `chatlock threads ls --all-tenants --stuck`"
+        stale = counted(count, "turn is past its lease", "turns are past their lease")
+        text = f"{stale} and not freed: see `chatlock threads ls --all-tenants --stuck`"
         return Finding("stuck", Level.FAILED, text)
     return Finding("stuck", Level.OK, "no turn is past its lease")
 
@@ -171,7 +173,7 @@ def judge_windows(cut_off: list[CutOff]) -> Finding:
     """Whether windows are long enough for the runs that there are."""
     if not cut_off:
         return Finding("windows", Level.OK, "no healthy run was cut off in 7 days")
-    agents = "; ".join(f"{c.agent}: {c.runs} runs, the longest took {span(c.longest_ms)}" for c in cut_off)
+    agents = "; ".join(f"{c.agent}: {counted(c.runs, 'run')}, the longest took {span(c.longest_ms)}" for c in cut_off)
     text = f"healthy runs were reclaimed at their window in the last 7 days ({agents}): see `chatlock windows backtest`"
     return Finding("windows", Level.WARNING, text)
 

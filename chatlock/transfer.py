@@ -24,6 +24,7 @@ from chatlock.inputs import INTEGER_MAX
 from chatlock.ops import transfer
 from chatlock.ops.verify import verify
 from chatlock.schema import SCHEMA_VERSION
+from chatlock.wording import counted
 
 KIND = "chatlock export"
 BATCH = 500
@@ -84,7 +85,8 @@ def _mark(conn: Connection, force: bool) -> None:
         return
     running = transfer.count_running(conn)
     if running and not force:
-        raise TransferRefused(f"{running} turns run: let them end, or with --force the import releases them")
+        turns = counted(running, "turn runs", "turns run")
+        raise TransferRefused(f"{turns}: wait until none does, or give --force: the import releases what runs")
     transfer.mark_moved(conn, secrets.randbelow(INTEGER_MAX) + 1)
 
 

@@ -8,14 +8,13 @@ from enum import StrEnum
 from chatlock.charging import starts_at
 from chatlock.ops.report import Surroundings, ThreadReport
 from chatlock.protocol import Limits, Status, held
+from chatlock.wording import counted, span
 
 OVERDUE_MS = 10_000
 """A sweep comes every second: a thread that has been due for so long is taken by no one."""
 
 POLLER_UNSEEN_MS = 180_000
 """A poller leaves its mark every minute: so long after the last one there is none."""
-
-UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 class Cause(StrEnum):
@@ -49,14 +48,6 @@ class Why:
     frees_by: str | None = None
     frees_in_ms: int | None = None
     names_thread: bool = True
-
-
-def span(ms: int) -> str:
-    """A duration for people, in its largest unit of which it has two or more."""
-    for size, unit in UNITS:
-        if ms >= 2 * size:
-            return f"{ms // size} {unit}"
-    return f"{max(0, ms)} ms"
 
 
 def explain(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
@@ -125,10 +116,9 @@ def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
     if _unseen(thread, around):
         return _no_poller(thread, around, waits)
     if around.running_of_agent:
-        running = (
-            f"{around.running_of_agent} turns of agent {thread.agent} run, {around.running_of_tenant} of its tenant"
-        )
-        text = f"{waits}; {running}, and no slot took this one"
+        of_agent = f"of agent {thread.agent}"
+        running = counted(around.running_of_agent, f"turn {of_agent} runs", f"turns {of_agent} run")
+        text = f"{waits}; {running}, {around.running_of_tenant} of its tenant, and no slot took this one"
         return _elsewhere(Cause.CAP, text, "top", "when one of them ends")
     if thread.dispatched_until:
         text = f"{waits}; it was handed to a worker, and none claimed it: nothing runs turns of agent {thread.agent}"
@@ -153,10 +143,7 @@ def _delay(thread: ThreadReport, around: Surroundings, limits: Limits) -> str:
     if thread.not_before <= thread.now:
         return f"{_messages(thread)} until the quiet time after them ends"
     error = f" ({around.error})" if around.error else ""
-    return (
-        f"its last turn ended {around.ended or 'unanswered'}{error}; used are {thread.attempts} of"
-        f" {limits.attempts_max} attempts and {thread.stalls} of {limits.stalls_max} stalls"
-    )
+    return f"its last turn ended {around.ended or 'unanswered'}{error}; {_used(thread, limits)}"
 
 
 def _unseen(thread: ThreadReport, around: Surroundings) -> bool:
@@ -164,13 +151,16 @@ def _unseen(thread: ThreadReport, around: Surroundings) -> bool:
 
 
 def _messages(thread: ThreadReport) -> str:
-    return "1 message waits" if thread.pending == 1 else f"{thread.pending} messages wait"
+    return counted(thread.pending, "message waits", "messages wait")
 
 
 def _tried(thread: ThreadReport, limits: Limits) -> str:
     """What went wrong before, where something did."""
-    failed = f"; {thread.attempts} of {limits.attempts_max} attempts have failed" if thread.attempts else ""
-    return f"{failed}; {thread.stalls} of {limits.stalls_max} stalls are used" if thread.stalls else failed
+    return f"; {_used(thread, limits)}" if thread.attempts or thread.stalls else ""
+
+
+def _used(thread: ThreadReport, limits: Limits) -> str:
+    return f"used attempts: {thread.attempts} of {limits.attempts_max}, stalls: {thread.stalls} of {limits.stalls_max}"
 
 
 def _ago(ms: int) -> str:

@@ -11,6 +11,7 @@ from chatlock.cli.context import Context, with_database
 from chatlock.cli.output import duration, show_progress
 from chatlock.epoch import bump_epoch
 from chatlock.protocol import Limits
+from chatlock.wording import counted
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -122,7 +123,7 @@ def bump(context: Context, yes: bool, reason: str, actor: str | None) -> None:
             limits=Limits(),
             progress=_show_progress,
         )
-    text = f"epoch {bumped.epoch} began; the tokens of {bumped.threads} threads were raised"
+    text = f"epoch {bumped.epoch} began; the tokens of {counted(bumped.threads, 'thread')} were raised"
     context.show(text, epoch=bumped.epoch, threads=bumped.threads)
 
 
@@ -144,8 +145,8 @@ def purge(context: Context, older: int, yes: bool) -> None:
         raise click.UsageError("what is forgotten is gone; add --yes to do it")
     with context.chat() as chat:
         changed = chat.purge(older_than_ms=older)
-    context.show(f"forgot payloads, replies and turns in {changed} rows", changed=changed)
+    context.show(f"forgot payloads, replies and turns in {counted(changed, 'row')}", changed=changed)
 
 
 def _show_progress(done: int, of: int) -> None:
-    show_progress(f"{done} of {of} threads")
+    show_progress(f"{done} of {counted(of, 'thread')}")

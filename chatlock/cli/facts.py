@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chatlock.cli.output import command, rfc3339, shown_time
-from chatlock.why import Cause, Why, span
+from chatlock.why import Cause, Why
+from chatlock.wording import counted, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,9 +226,15 @@ def turn_line(turn: TurnReport, *, all_tenants: bool, payloads: bool) -> Line:
         shown_time(turn.started_at),
         "-" if turn.ended_at is None else span(turn.ended_at - turn.started_at),
         turn.error or "-",
-        turn.reply if turn.reply is not None else "-" if turn.reply_chars is None else f"{turn.reply_chars} chars",
+        _reply_cell(turn.reply, turn.reply_chars),
     ]
     return Line(turn_facts(turn, payloads=payloads), cells)
+
+
+def _reply_cell(text: str | None, chars: int | None) -> str:
+    if text is not None:
+        return text
+    return "-" if chars is None else counted(chars, "char")
 
 
 def intent_facts(intent: IntentReport, *, payloads: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from chatlock.cli.context import Context, Refused, with_database, with_scope
 from chatlock.cli.facts import TRIED_HEADER, WINDOW_HEADER, Line, tried_line, window_line
 from chatlock.cli.output import duration, echo, show_progress, visible
 from chatlock.doctor import Level, examine
+from chatlock.wording import counted
 
 if TYPE_CHECKING:
     from chatlock import Verified
@@ -37,7 +38,7 @@ def verify(context: Context, since: int | None) -> None:
         verified = console.verify(context.scope().tenant, since, _show_progress)
     _show_verified(context, verified)
     if not verified.ok:
-        raise Refused(f"{len(verified.breaches)} breaches")
+        raise Refused(counted(len(verified.breaches), "breach", "breaches"))
 
 
 def _show_verified(context: Context, verified: Verified) -> None:
@@ -55,7 +56,7 @@ def _show_verified(context: Context, verified: Verified) -> None:
 
 
 def _show_progress(done: int, of: int) -> None:
-    show_progress(f"{done} of {of} checks")
+    show_progress(f"{done} of {counted(of, 'check')}")
 
 
 @click.command()
@@ -78,7 +79,7 @@ def doctor(context: Context, redis_url: str | None) -> None:
             text = f"{found.level.value:<9}{found.check:<10}{visible(found.text)}"
             context.show(text, check=found.check, level=found.level.value, text=found.text)
     if failed:
-        raise Refused(f"{failed} checks failed")
+        raise Refused(f"{counted(failed, 'check')} failed")
 
 
 @click.group()

@@ -20,6 +20,7 @@ from chatlock.cli.facts import (
     top_facts,
 )
 from chatlock.cli.output import duration, echo, rfc3339
+from chatlock.wording import counted
 
 if TYPE_CHECKING:
     from chatlock.console import Console
@@ -77,7 +78,9 @@ def _show_top(context: Context, console: Console, limit: int, clear: str) -> Non
     else:
         everyone = context.all_tenants
         running, waiting = sum(load.running for load in seen.loads), sum(load.waiting for load in seen.loads)
-        echo(f"{clear}{rfc3339(seen.at)}: {running} turns run, {waiting} threads wait, {len(seen.stuck)} are stuck")
+        run, wait = counted(running, "turn runs", "turns run"), counted(waiting, "thread waits", "threads wait")
+        stuck = counted(len(seen.stuck), "is stuck", "are stuck")
+        echo(f"{clear}{rfc3339(seen.at)}: {run}, {wait}, {stuck}")
         parts: list[tuple[Any, list[Any]]] = [
             (LOAD_HEADER, [load_line(load, all_tenants=everyone) for load in seen.loads]),
             (THREAD_HEADER, [thread_line(thread, all_tenants=everyone) for thread in seen.running]),

@@ -19,6 +19,7 @@ from chatlock.cli.facts import (
 )
 from chatlock.cli.output import duration, visible
 from chatlock.protocol import Cancelled, Disposition, Outcome
+from chatlock.wording import counted
 
 if TYPE_CHECKING:
     from chatlock import Chatlock
@@ -102,7 +103,7 @@ def drop(context: Context, thread: str, message_ids: tuple[str, ...], whole: boo
     with context.chat() as chat:
         refused = [name for name in message_ids if not _dropped(context, chat, thread, name)]
     if refused:
-        raise Refused(f"{len(refused)} of {len(message_ids)} messages were not dropped")
+        raise Refused(f"{len(refused)} of {counted(len(message_ids), 'message')} not dropped")
 
 
 @inbox.command()
@@ -218,7 +219,7 @@ def redrive(
     with context.chat() as chat:
         refused = [name for of, name in chosen if not _redriven(context, chat, of, name)]
     if refused:
-        raise Refused(f"{len(refused)} of {len(chosen)} messages were not sent again")
+        raise Refused(f"{len(refused)} of {counted(len(chosen), 'message')} not sent again")
 
 
 @dead.command()
@@ -237,7 +238,7 @@ def purge(context: Context, older: int, yes: bool, limit: int) -> None:
         raise click.UsageError("a purged message cannot be sent again; add --yes to do it")
     with context.console() as console:
         purged = console.purge_dead(context.scope(), older, limit)
-    context.show(f"forgot the payloads of {purged} dead messages", purged=purged)
+    context.show(f"forgot the payloads of {counted(purged, 'dead message')}", purged=purged)
 
 
 def _dropped(context: Context, chat: Chatlock, thread: str, message_id: str) -> bool:

@@ -9,6 +9,7 @@ import click
 from chatlock.cli.context import Context, with_database
 from chatlock.cli.output import show_progress, visible
 from chatlock.transfer import Moved, export_store, import_store, undo_export
+from chatlock.wording import counted
 
 
 @click.command("export")
@@ -62,8 +63,9 @@ def import_command(context: Context, file: Path) -> None:
 
 
 def _counted(moved: Moved) -> str:
-    return f"{moved.rows['threads']} threads, {moved.rows['messages']} messages and {moved.rows['turns']} turns"
+    words = (counted(moved.rows[f"{name}s"], name, f"{name}s") for name in ("thread", "message", "turn"))
+    return "{}, {} and {}".format(*words)
 
 
 def _show_progress(table: str, rows: int) -> None:
-    show_progress(f"{table}: {rows} rows")
+    show_progress(f"{table}: {counted(rows, 'row')}")

@@ -37,7 +37,7 @@ from chatlock.cli.output import duration, echo, shell_quoted, visible
 from chatlock.console import STUCK_MS, Page
 from chatlock.inputs import Key
 from chatlock.protocol import BACKLOGS, Backlog, Cancelled, Status
-from chatlock.why import span
+from chatlock.wording import counted, span
 
 if TYPE_CHECKING:
     from chatlock import Receipt
@@ -184,7 +184,7 @@ def free(context: Context, thread: str, turn: int, force: bool, dry_run: bool, a
     done = f"{'would free' if dry_run else 'freed'} turn {turn} of {name}"
     facts = None if after is None else thread_facts(after)
     if receipt.done and after is not None:
-        done = f"{done}; it is {after.status} now, its token {after.token}, {after.pending} messages pending"
+        done = f"{done}; it is {after.status} now, its token {after.token}, {counted(after.pending, 'message')} pending"
     _tell(context, receipt, name, done, _holder(after), dry_run=dry_run, thread=facts)
 
 
@@ -263,7 +263,9 @@ def _stop(context: Context, thread: str, turn: int, queued: Backlog) -> None:
     with context.chat() as chat:
         receipt = chat.cancel(thread, turn=turn, queued=queued)
     name, facts = visible(thread), asdict(receipt)
-    text = f"asked turn {turn} of {name} to stop; it has {len(receipt.held)} messages, {len(receipt.waiting)} wait"
+    has = counted(len(receipt.held), "message")
+    wait = counted(len(receipt.waiting), "waits", "wait")
+    text = f"asked turn {turn} of {name} to stop; it has {has}, {wait}"
     if receipt.done or context.as_json:
         context.show(f"{text} ({queued})", thread_id=thread, **facts)
     if not receipt.done:

@@ -64,7 +64,7 @@ def test_a_stale_turn_is_freed_and_charged_like_a_reclaim(fresh: Scene) -> None:
     fresh.beat(held)
     fresh.clock.advance(60_000)
     result = fresh.run("threads", "free", "t1", "--turn", "1", *WHY)
-    assert result.stdout == "freed turn 1 of t1; it is idle now, its token 2, 1 messages pending\n"
+    assert result.stdout == "freed turn 1 of t1; it is idle now, its token 2, 1 message pending\n"
     assert [t["state"] for t in turns(fresh.database, "t1")] == ["reclaimed"]
     assert thread_row(fresh.database, "t1")["attempts"] == 1
     again = fresh.run("threads", "free", "t1", "--turn", "1", *WHY)
@@ -203,7 +203,7 @@ def test_cancel_asks_the_named_turn_to_stop_and_no_other(fresh: Scene) -> None:
     held = fresh.claim(fresh.send("t1", "m1"), "worker-1")
     fresh.send("t1", "m2")
     asked = fresh.run("cancel", "t1", "--turn", "1", "--queued", "cancel")
-    assert asked.stdout == "asked turn 1 of t1 to stop; it has 1 messages, 1 wait (cancel)\n"
+    assert asked.stdout == "asked turn 1 of t1 to stop; it has 1 message, 1 waits (cancel)\n"
     assert dispositions(fresh.database, "t1") == ["pending", "cancelled"]
     (again,) = fresh.json("cancel", "t1", "--turn", "1")
     assert (again["done"], again["queued"], again["held"], again["waiting"]) == (True, "keep", ["m1"], [])
@@ -221,7 +221,7 @@ def test_drop_names_what_it_could_not_drop(fresh: Scene) -> None:
     fresh.send("t1", "m2", "m3", "m4")
     some = fresh.run("inbox", "drop", "t1", "m2", "m1")
     assert some.stdout == "m2 is dropped\nm1 is not dropped: in_turn\n"
-    assert (some.exit_code, some.stderr) == (1, "Error: 1 of 2 messages were not dropped\n")
+    assert (some.exit_code, some.stderr) == (1, "Error: 1 of 2 messages not dropped\n")
     rest = fresh.run("inbox", "drop", "t1", "--all", "--yes")
     assert rest.stdout == "m1 is not dropped: in_turn\nm3 is dropped\nm4 is dropped\n"
     assert dispositions(fresh.database, "t1") == ["pending", "cancelled", "cancelled", "cancelled"]

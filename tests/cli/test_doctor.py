@@ -55,7 +55,7 @@ def test_a_neglected_installation(fresh: Scene) -> None:
     assert {check for check, (level, _) in seen.items() if level == FAILED} == {"poller", "due", "stuck", "redis"}
     assert seen["poller"][1] == "no poller has swept yet: run `chatlock poller`"
     assert seen["due"][1].startswith("a thread has been due for 2 min: ")
-    assert seen["stuck"][1].startswith("1 turns are past their lease and not freed: ")
+    assert seen["stuck"][1].startswith("1 turn is past its lease and not freed: ")
     assert seen["windows"] == (
         "warning",
         "healthy runs were reclaimed at their window in the last 7 days (crawler: 1 runs, the longest took 60 s):"

@@ -145,7 +145,7 @@ def test_a_turn_that_ran_is_released_by_the_import(old: Database, pg_database: D
         chat.begin("running", "x", message_id="r1", wait_ms=0)
         refused = run(old, "export", str(file), "--yes")
         assert (refused.exit_code, refused.stdout) == (1, "")
-        assert "1 turns run" in refused.stderr
+        assert "1 turn runs" in refused.stderr
         assert not file.exists()
         assert chat.submit("another", "x", agent="other", wait_ms=0).seq == 1
         assert run(old, "export", str(file), "--yes", "--force").exit_code == 0

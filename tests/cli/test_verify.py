@@ -64,7 +64,7 @@ def test_a_breach_in_words(fresh: Scene) -> None:
         "TENANT  THREAD   INVARIANT  IS BROKEN",
         "acme    waiting  D.due      an idle thread with pending messages has a due row no later than it may start",
     ]
-    assert result.stderr.splitlines()[-1] == "Error: 1 breaches"
+    assert result.stderr.splitlines()[-1] == "Error: 1 breach"
 
 
 def test_it_is_bounded_by_tenant_and_since(fresh: Scene) -> None:

@@ -11,7 +11,8 @@ from chatlock.inputs import Key
 from chatlock.ops import report
 from chatlock.ops.report import Page, Scope, Service, Surroundings, ThreadReport
 from chatlock.protocol import Limits
-from chatlock.why import OVERDUE_MS, POLLER_UNSEEN_MS, Cause, explain, span
+from chatlock.why import OVERDUE_MS, POLLER_UNSEEN_MS, Cause, explain
+from chatlock.wording import counted, span
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
@@ -44,8 +45,8 @@ LINES = {
     "alive": "alive: holder alive (turn 1 of worker-1, claimed 5 s ago; its last heartbeat was 2 s ago);"
     " frees itself when its turn ends, or its window in 9 min;"
     " now: chatlock threads free --turn 1 --force --reason WHY --tenant acme alive",
-    "delayed": "delayed: head delayed (its last turn ended failed (TimeoutError); used are 1 of 5 attempts and"
-    " 0 of 20 stalls); frees itself by its next turn in 2 s; now: chatlock threads show --tenant acme delayed",
+    "delayed": "delayed: head delayed (its last turn ended failed (TimeoutError); used attempts: 1 of 5,"
+    " stalls: 0 of 20); frees itself by its next turn in 2 s; now: chatlock threads show --tenant acme delayed",
     "due": "due: due now (1 message waits); frees itself by the next sweep in 2 s; now: chatlock top --all-tenants",
 }
 CAP = (
@@ -184,3 +185,11 @@ def test_a_thread_that_was_handed_to_a_worker_says_so() -> None:
 )
 def test_span(ms: int, text: str) -> None:
     assert span(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "many", "text"),
+    [(0, None, "0 turns"), (1, None, "1 turn"), (2, None, "2 turns"), (1, "x", "1 turn"), (2, "x", "2 x")],
+)
+def test_a_count_agrees_with_its_words(count: int, many: str | None, text: str) -> None:
+    assert counted(count, "turn", many) == text

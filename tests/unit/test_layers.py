@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LAYERS = (
-    ("protocol", "charging", "errors", "inputs", "settings"),
+    ("protocol", "charging", "errors", "inputs", "settings", "wording"),
     ("schema", "dialects", "faults", "migrations"),
     ("ops",),
     ("turnstile", "executor", "hooks", "io", "caller", "store", "heart", "wake", "window"),

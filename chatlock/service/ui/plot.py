@@ -9,6 +9,7 @@ from itertools import pairwise
 from chatlock.backtest import Judged
 from chatlock.cli.output import rfc3339
 from chatlock.service.ui.markup import Markup, tag
+from chatlock.wording import counted
 
 WIDTH, HEIGHT = 1180, 250
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 10, 26
@@ -52,7 +53,7 @@ def plot(runs: Sequence[Judged]) -> Markup:
         tag("path", d=_window(runs, scales), class_="window"),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        aria_label=f"{len(runs)} runs and the window in force",
+        aria_label=f"{counted(len(runs), 'run')} and the window in force",
     )
 
 

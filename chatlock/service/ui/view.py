@@ -17,7 +17,8 @@ from chatlock.service.health import Page as Answer
 from chatlock.service.ui.access import PREFIX, Access, Request
 from chatlock.service.ui.markup import Markup, Part, joined, table, tag
 from chatlock.service.ui.plot import plot
-from chatlock.why import Cause, span
+from chatlock.why import Cause
+from chatlock.wording import counted, span
 
 DAY_MS = 86_400_000
 LISTED = 50
@@ -215,7 +216,8 @@ class View:
     def _window(self, window: WindowReport) -> Markup:
         days = 7 if window.runs <= RUNS_PLOTTED else 1
         runs = self._console.judged_runs(window.agent, days * DAY_MS)
-        said = f"window in force {span(window.window_ms)} · longest run {span(window.longest_ms)} · {window.runs} runs"
+        longest = f"longest run {span(window.longest_ms)} · {counted(window.runs, 'run')}"
+        said = f"window in force {span(window.window_ms)} · {longest}"
         return tag("section", tag("h2", window.agent), tag("p", said), plot(runs) if runs else None, class_="plot")
 
 
