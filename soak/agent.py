@@ -86,6 +86,7 @@ class Agent:
 
     def _fenced_write(self, turn: Turn) -> None:
         effect, known = self._effecting(turn), turn.lost
+        self._life.point("agent.fence")
         try:
             with self._life.application.begin() as conn:
                 turn.fence(conn)

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Dialect, Engine, event
 
-from chatlock import Chatlock
+from chatlock.executor import Executor
 from chatlock.ops import hot
 from soak.weather import Slot, Weather
 
@@ -50,14 +50,14 @@ class Breaks:
         self._slot.add(way)
         return way
 
-    def attach(self, chat: Chatlock) -> None:
-        """The client's engines connect through these."""
-        make = chat._executor._make
+    def attach(self, executor: Executor) -> None:
+        """Its engines connect through these."""
+        make = executor._make
 
         def made(pool_size: int) -> Engine:
             return compiled_once(self.on(make(pool_size)))
 
-        chat._executor._make = made  # type: ignore[method-assign]
+        executor._make = made  # type: ignore[method-assign]
 
     def on(self, engine: Engine) -> Engine:
         """The same engine, with connections that may break."""

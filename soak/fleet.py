@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-import ctypes
+import faulthandler
 import os
 import signal
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
 from random import Random
 
-from soak import roles
 from soak.ground import Ground
-from soak.life import EXIT_CODE, LIMITS
+from soak.life import EXIT_CODE, LIMITS, Birth, die_with_parent
 from soak.weather import Slot
 
-ROLES = ("submitter", "submitter", "submitter", "worker", "worker", "caller", "caller")
-PR_SET_PDEATHSIG = 1
+LIVES = {
+    "submitter": "soak.roles:run_submitter",
+    "worker": "soak.roles:run_worker",
+    "caller": "soak.roles:run_caller",
+    "async": "soak.async_roles:run_async",
+    "service": "soak.hosted:run_service",
+    "rq": "soak.hosted:run_rq",
+    "web": "soak.web:run_web",
+    "visitor": "soak.visitors:run_visitor",
+}
+"""What a process of each role runs."""
+FEW = ("submitter", "submitter", "submitter", "worker", "worker", "caller", "caller")
+ALL = (*FEW[:3], "worker", "caller", "async", "service", "web", "visitor")
+ALL_WITH_RQ = (*FEW[:3], "caller", "async", "service", "web", "visitor", "rq", "rq")
+ALL_FROM_S = 20
 END_S = 20.0
+STOPPED_S = (0.1, 0.8)
+"""How long past the lease a process stands still; what it holds, others wait for."""
 
 
 @dataclass(eq=False)
@@ -46,9 +62,11 @@ class Post:
 class Fleet:
     """All posts.  Only `look` learns what became of a process, so that every end is counted once."""
 
-    def __init__(self, ground: Ground, random: Random, seed: int) -> None:
+    def __init__(self, ground: Ground, roles: Sequence[str], random: Random, seed: int) -> None:
         self.ground, self._random, self._seed = ground, random, seed
-        self.posts = [Post(n, role, ground.weather.slot(n)) for n, role in enumerate(ROLES)]
+        self.posts = [Post(n, role, ground.weather.slot(n)) for n, role in enumerate(roles)]
+        # imported before any fork, so that all share it
+        self._lives: dict[str, Callable[[Birth], None]] = {role: resolve_name(LIVES[role]) for role in roles}
         self.counts: Counter[str] = Counter()
         self.flaws: list[str] = []
 
@@ -73,7 +91,7 @@ class Fleet:
             return
         if os.WIFSTOPPED(status):
             post.stopped_at = now
-            post.continue_at = now + LIMITS.lease_ms / 1000 + self._random.uniform(0.1, 2.5)
+            post.continue_at = now + LIMITS.lease_ms / 1000 + self._random.uniform(*STOPPED_S)
             return
         post.pid, post.stopped_at, post.start_at = 0, 0.0, now + self._random.choice([0.0, 0.0, 1.0])
         code = os.waitstatus_to_exitcode(status)
@@ -99,14 +117,20 @@ class Fleet:
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
-            _run_and_exit(lambda: roles.run(post.role, self.ground, post.slot, post.name, f"{self._seed}-{post.name}"))
+            birth = Birth(self.ground, post.slot, post.name, f"{self._seed}-{post.name}")
+            _run_and_exit(lambda: self._lives[post.role](birth))
         post.pid = pid
 
     def send(self, post: Post, number: signal.Signals) -> None:
-        """A signal, if there is a process."""
-        if post.pid:
-            post.ending = post.ending or number == signal.SIGTERM
-            os.kill(post.pid, number)
+        """A signal, if there is a process; its own children stand still and go on with it."""
+        if not post.pid:
+            return
+        post.ending = post.ending or number == signal.SIGTERM
+        os.kill(post.pid, number)
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            for child in _children(post.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(child, number)
 
     def go_on(self) -> None:
         """Nobody stands still any more."""
@@ -134,11 +158,24 @@ class Fleet:
             post.pid = 0
 
 
+def roles_of(kind: str, seconds: float) -> tuple[str, ...]:
+    """Who takes part: in a run of seconds not everyone, for each has to start."""
+    if seconds < ALL_FROM_S:
+        return FEW
+    return ALL if kind == "sqlite" else ALL_WITH_RQ
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
 def _run_and_exit(run: Callable[[], None]) -> None:
     code = 1
     try:
-        with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        faulthandler.enable()
+        die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         run()
         code = 0

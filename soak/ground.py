@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 
 from soak.weather import Weather
 from tests.support.databases import connect, create_schema
-from tests.support.servers import PostgreSQL, Valkey
+from tests.support.servers import PostgreSQL, Valkey, free_port
 
 TABLES = {
     "postgres": (
@@ -74,6 +74,7 @@ class Ground:
             self.url, self.redis_url = self._postgres.url, self._valkey.url
         else:
             self.url = f"sqlite:///{self.directory / 'chat.db'}"
+        self.web_port = free_port()
         create_schema(self.url)
         with closing(connect(self.url)) as conn:
             for statement in TABLES[self.kind]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
@@ -10,8 +11,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
@@ -44,6 +47,15 @@ EXIT_CODE = 77
 DEFECTS = frozenset({"AssertionError", "IntegrityError", "NoResultFound", "TypeError", "AttributeError", "KeyError"})
 
 
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Nobody outlives who started them, however that ended."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Poisoned(Exception):
     """What the agent raises over a message that it can never answer."""
 
@@ -67,23 +79,32 @@ class Log:
         self.write(check=check, flaw=text)
 
 
+class Birth(NamedTuple):
+    """What one life of a process begins with."""
+
+    ground: Ground
+    slot: Slot
+    name: str
+    seed: str
+
+
 class Life:
     """What a process has from its fork to its end.  Its files outlive it."""
 
-    def __init__(self, ground: Ground, slot: Slot, name: str, seed: str, *, polls: bool) -> None:
-        self.ground, self.slot, self.name = ground, slot, name
+    def __init__(self, birth: Birth, *, polls: bool, make: Callable[..., Any] = Chatlock) -> None:
+        """make: the client's class, or what makes a client of it."""
+        self.ground, self.slot, self.name, seed = birth
+        ground, name = self.ground, self.name
         self.weather: Weather = ground.weather
         self.random = Random(seed)
         self.ending = threading.Event()
         self.history = History(name=name, path=ground.directory / f"history-{name}.jsonl")
         self.log = Log(ground.directory / f"agent-{name}.jsonl")
-        self.breaks = Breaks(self.weather, slot, self.random, CUT_SHARE)
+        self.breaks = Breaks(self.weather, self.slot, self.random, CUT_SHARE)
         self.application = self.breaks.on(ground.application_engine())
         wake = RedisWake(ground.redis_url) if ground.redis_url else None
-        self.chat = Chatlock(
-            ground.url, tenant=TENANT, poller=polls, limits=LIMITS, turns_max=8, pool_size=8, wake=wake
-        )
-        self.breaks.attach(self.chat)
+        self.chat = make(ground.url, tenant=TENANT, poller=polls, limits=LIMITS, turns_max=8, pool_size=8, wake=wake)
+        self.breaks.attach(self.chat._executor)
         if self.random.random() < (0.7 if polls else 0.2):  # else the hot statements are their own commit, as elsewhere
             self.chat._executor.points = self.point
 
@@ -97,11 +118,15 @@ class Life:
         if act and self.weather["storm"]:
             os.kill(os.getpid(), signal.SIGKILL if act == KILL else signal.SIGSTOP)
 
+    def watch_log(self) -> None:
+        """A defect that the product catches and logs is a flaw."""
+        logging.getLogger("chatlock").addHandler(Swallowed(self))
+
     # -- its course --------------------------------------------------------------------------------------------------
     def run(self, *works: Callable[[], None]) -> None:
         """Each work over and over, in an OS thread of its own, until the process is told to end."""
         signal.signal(signal.SIGTERM, lambda *_: self.ending.set())
-        logging.getLogger("chatlock").addHandler(Swallowed(self))
+        self.watch_log()
         for work in works:
             threading.Thread(target=self._over_and_over, args=(work,), daemon=True).start()
         parent = os.getppid()

@@ -25,7 +25,7 @@ class Nemesis:
         self._steps: list[tuple[float, int]] = []
         acts: list[tuple[float, Callable[[], None]]] = [
             (5, self._kill),
-            (6, self._stop),
+            (5, self._stop),
             (30, self._close),
             (20, self._step_clock),
             (25, self._fill_disk),
@@ -85,7 +85,8 @@ class Nemesis:
         """Every process is told to end, as in a deployment; its successor starts at once."""
         self.counts["rolling SIGTERM"] += 1
         for post in self._fleet.living:
-            self._fleet.send(post, signal.SIGTERM)
+            if not post.ending:
+                self._fleet.send(post, signal.SIGTERM)
 
     def _step_clock(self) -> None:
         self.counts["clock steps"] += 1

@@ -15,14 +15,12 @@ from chatlock import AlreadyAnswered, Debounce, Outcome, TurnNotFinished, TurnNo
 from chatlock.errors import ChatlockError, StoreUnavailable
 from chatlock.inputs import Key
 from soak.agent import Agent
-from soak.ground import Ground
-from soak.life import TENANT, Life, Poisoned
-from soak.weather import Slot
+from soak.life import TENANT, Birth, Life, Poisoned
 
 THREADS = 40
 """Of one generation; the next has threads of its own, so that no thread grows without end."""
 SHARED_S = 0.5
-SUBMITTERS, CALLERS = 4, 2
+SUBMITTERS, CALLERS = 6, 2
 """OS threads of a process."""
 HELD = text("SELECT status, token FROM chatlock_threads WHERE tenant = :tenant AND thread_id = :thread")
 RUNNING = text("SELECT thread_id, token FROM chatlock_turns WHERE state = 'running'")
@@ -96,9 +94,9 @@ class Submitter(Sender):
                 return
         if self.random.random() < 0.06:
             self._bad_burst()
-        left, generation = self.random.choice([20, 100, 300, 1_000]), weather["generation"]
-        while left > 0 and not self.life.ending.is_set():
-            several = min(left, self.random.choice([1, 5, 20, 50, 100]))
+        left, generation = self.random.choice([20, 100, 300, 1_000, 1_000]), weather["generation"]
+        while left > 0 and weather["storm"] and not self.life.ending.is_set():
+            several = min(left, self.random.choice([1, 5, 20, 50, 100, 100]))
             left -= several
             thread = f"{generation}-{self.random.randrange(THREADS)}"
             messages = [(thread, self.new_id(), {"kind": "ok"}) for _ in range(several)]
@@ -288,13 +286,21 @@ class Caller(Sender):
             self.chat.redrive(thread, dead)
 
 
-def run(role: str, ground: Ground, slot: Slot, name: str, seed: str) -> None:
-    """One life of a process of this role."""
-    life = Life(ground, slot, name, seed, polls=role != "submitter")
-    if role == "submitter":
-        life.run(*[Submitter(life).burst] * SUBMITTERS)
-        return
+def run_submitter(birth: Birth) -> None:
+    """One life of a process that only submits."""
+    life = Life(birth, polls=False)
+    life.run(*[Submitter(life).burst] * SUBMITTERS)
+
+
+def run_worker(birth: Birth, callers: int = 0) -> None:
+    """One life of a process whose poller runs turns."""
+    life = Life(birth, polls=True)
     agent = Agent(life)
     life.chat.handler()(agent)
     life.chat._ready()
-    life.run(*([Caller(life, agent).act] * CALLERS if role == "caller" else []))
+    life.run(*[Caller(life, agent).act] * callers)
+
+
+def run_caller(birth: Birth) -> None:
+    """One life of a worker that has callers and operators too."""
+    run_worker(birth, CALLERS)

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,10 +16,10 @@ from chatlock import Chatlock
 from chatlock.inputs import Key
 from chatlock.testing import History
 from soak.agent import Agent
-from soak.fleet import ROLES, Fleet
+from soak.fleet import Fleet, roles_of
 from soak.ground import Ground
 from soak.judge import Judged, judge
-from soak.life import LIMITS, TENANT, Life, Log
+from soak.life import LIMITS, TENANT, Birth, Life, Log
 from soak.nemesis import Nemesis
 from soak.roles import Caller
 from soak.weather import Weather
@@ -48,12 +48,13 @@ class Soak:
     def __init__(self, kind: str, seconds: float, seed: int) -> None:
         self._kind, self._seconds, self._seed = kind, seconds, seed
         self._random = Random(seed)
-        self._weather = Weather(len(ROLES))
+        self._roles = roles_of(kind, seconds)
+        self._weather = Weather(len(self._roles))
 
     def run(self, keep: Path | None = None) -> dict[str, Any]:
         """The summary.  keep: where the histories are left; None: somewhere, if something broke."""
         with Ground(self._kind, self._weather) as ground:
-            fleet = Fleet(ground, self._random, self._seed)
+            fleet = Fleet(ground, self._roles, self._random, self._seed)
             warm_up(ground)
             try:
                 nemesis = self._storm(ground, fleet)
@@ -68,7 +69,7 @@ class Soak:
             if keep is not None:
                 shutil.copytree(ground.directory, keep, ignore=shutil.ignore_patterns("chat.db*"))
                 print(f"the histories are in {keep}", file=sys.stderr)
-            return self._summary(judged, fleet.counts + nemesis.counts, took)
+            return self._summary(judged, fleet.counts + nemesis.counts + self._departures(), took)
 
     def _storm(self, ground: Ground, fleet: Fleet) -> Nemesis:
         weather, began = self._weather, time.monotonic()
@@ -158,14 +159,26 @@ class Soak:
             "messages": dict(judged.messages.most_common()),
             "turns": dict(judged.turns.most_common()),
             "events judged": judged.events,
+            "by role": self._by_role(),
             "seconds to drain": took,
             "python": platform.python_version(),
         }
 
+    def _departures(self) -> Counter[str]:
+        return Counter({"callers that went away": self._weather.total("left_early")})
+
+    def _by_role(self) -> dict[str, dict[str, int]]:
+        """What the processes of each role had accepted, and the turns that they began."""
+        shares: dict[str, Counter[str]] = defaultdict(Counter)
+        for number, role in enumerate(self._roles):
+            slot = self._weather.slot(number)
+            shares[role].update(accepted=slot["accepted"], began=slot["began"])
+        return {role: dict(share) for role, share in shares.items()}
+
 
 def warm_up(ground: Ground) -> None:
     """Compiles, before the first process is forked, most of what each needs."""
-    life = Life(ground, ground.weather.slot(0), "warm-0", "warm", polls=False)
+    life = Life(Birth(ground, ground.weather.slot(0), "warm-0", "warm"), polls=False)
     with life.chat as chat:
         chat.handler()(Agent(life))
         for number in range(8):

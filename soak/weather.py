@@ -23,14 +23,21 @@ COUNTS = (
     "unknown",
     "store_unavailable",
     "at_point",
+    "left_early",
 )
 ORDERS = ("point", "act")
+TURN_POINTS = ("claim_due", "fetch", "finish_hot", "finish", "fail")
 POINTS_OF = {
-    role: tuple(f"{op}.{where}" for op in ops for where in ("begin", "commit"))
-    for role, ops in {
-        "submitter": ("submit_hot", "submit"),
-        "worker": ("claim_due", "fetch", "finish_hot", "finish", "fail", "reclaim"),
-        "caller": ("submit_hot", "submit", "claim", "fetch", "finish_hot", "finish", "release"),
+    role: tuple(f"{op}.{where}" for op in ops for where in ("begin", "commit")) + ("agent.fence",) * fences
+    for role, (fences, ops) in {
+        "submitter": (0, ("submit_hot", "submit")),
+        "worker": (4, (*TURN_POINTS, "reclaim")),
+        "caller": (4, ("submit_hot", "submit", "claim", "fetch", "finish_hot", "finish", "release")),
+        "async": (4, ("submit_hot", "submit", "claim", "fetch", "finish_hot", "finish", "release")),
+        "service": (4, (*TURN_POINTS, "reclaim")),
+        "rq": (4, TURN_POINTS),
+        "web": (4, ("submit_hot", "submit", "claim_due", "finish_hot", "finish", "release")),
+        "visitor": (1, ()),
     }.items()
 }
 """Where a process of each role is killed or stopped."""

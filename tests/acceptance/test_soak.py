@@ -9,16 +9,20 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
+from chatlock import AlreadyAnswered, Busy, Queued
+from chatlock.middleware.http import document
 from chatlock.testing.checker import CHECKS
+from soak import fleet, visitors
 from soak.__main__ import EXIT_CODES, judge_again
 from soak.judge import OWN_CHECKS, PROMISES, judge
 from soak.life import LIMITS
 from soak.run import verdict_of
-from soak.weather import KILL, Weather
+from soak.weather import KILL, POINTS_OF, Weather
 from tests.support.processes import Child
 
 SECONDS = 3
@@ -116,6 +120,22 @@ def test_a_stale_effect_and_a_flaw_are_refused(recorded: Path) -> None:
     path.unlink()
     assert judged.breaches.keys() == {"effects_in_order", "process"}
     assert judged.by_promise() == dict.fromkeys(PROMISES, 0) | {"stale writes accepted": 1, "other faults": 1}
+
+
+def test_every_role_of_a_long_run_can_be_played_and_has_points_to_die_at() -> None:
+    played = set(fleet.roles_of("postgres", 60)) | set(fleet.roles_of("sqlite", 60))
+    assert played == set(fleet.LIVES) == set(POINTS_OF)
+    assert set(fleet.roles_of("sqlite", SECONDS)) < played
+    assert all(callable(resolve_name(fleet.LIVES[role])) for role in played)
+
+
+def test_a_visitor_notes_what_the_answer_tells() -> None:
+    for outcome in (
+        Queued(message_id="m", seq=3, position=1),
+        AlreadyAnswered(message_id="m", seq=3, incarnation=1, reply={"a": 1}, turn=7),
+        Busy(message_id="m", holder=None, since_ms=5),
+    ):
+        assert visitors.outcome_of(document(outcome)) == outcome
 
 
 def test_every_check_is_counted_under_one_promise() -> None:
