@@ -58,7 +58,7 @@ def test_a_neglected_installation(fresh: Scene) -> None:
     assert seen["stuck"][1].startswith("1 turn is past its lease and not freed: ")
     assert seen["windows"] == (
         "warning",
-        "healthy runs were reclaimed at their window in the last 7 days (crawler: 1 runs, the longest took 60 s):"
+        "healthy runs were reclaimed at their window in the last 7 days (crawler: 1 run, the longest took 60 s):"
         " see `chatlock windows backtest`",
     )
     text = fresh.run("doctor", "--redis-url", dead, tenant=None)
