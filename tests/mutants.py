@@ -378,7 +378,7 @@ TABLE = (
         "CASE WHEN g.go THEN g.seq ELSE t.fetched_seq END",
         "tests/races/test_told.py -k recreation",
     ),
-    Mutant("hot_submit_claims_behind_failure", "ops/hot.py", "and attempts == 0 and stalls == 0 and max", "and max"),
+    Mutant("hot_submit_claims_unquiet", "ops/hot.py", "max(not_before, quiet) <= now", "not_before <= now", POLICIES),
     Mutant(
         "hot_submit_claims_running", "ops/hot.py", 'free = status == "idle" and last == done', "free = last == done"
     ),

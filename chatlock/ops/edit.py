@@ -56,7 +56,8 @@ def edit(conn: Connection, key: Key, what: Edit, limits: Limits) -> Outcome:
     if old.policy == ANSWER or what.edit_id == row.awaiting:
         reason = "answer"
     if reason is not None:
-        return Refused(message_id=what.message_id, seq=old.seq, reason=reason, state=row.status)
+        ids = {"message_id": what.message_id, "seq": old.seq, "incarnation": row.incarnation}
+        return Refused(**ids, reason=reason, state=row.status)
     kept = {"policy": old.policy, "expire_ms": old.expire_ms}
     row = store(conn, Submission(key, what.edit_id, what.payload, what.payload_hash, row.agent, **kept), row)
     seq, far = row.last_seq, limits.backoff_max_ms

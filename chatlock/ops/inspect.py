@@ -148,12 +148,10 @@ def in_turn(conn: Connection, key: Key) -> tuple[str, str | None]:
 def outcome_of(conn: Connection, key: Key, message_id: str) -> Outcome:
     """The outcome of a message now.  A message of another tenant is NotFound, as one that never existed."""
     row = run(conn, OUTCOME, key, message_id=message_id).one_or_none()
-    if row is None:
+    if row is None or row.seq is None:
         return NotFound(message_id=message_id)
     if row.status == Status.DELETED:
-        return Gone(message_id=message_id, seq=row.seq) if row.seq is not None else NotFound(message_id=message_id)
-    if row.seq is None:
-        return NotFound(message_id=message_id)
+        return Gone(message_id=message_id, seq=row.seq, incarnation=row.incarnation)
     return _told(row, message_id)
 
 

@@ -100,7 +100,8 @@ def cancel(conn: Connection, key: Key, message_id: str, backoff_max_ms: int) -> 
         return Cancelled(message_id=message_id)
     if known.disposition == Disposition.PENDING:
         if known.seq <= held_upto(row):
-            return Refused(message_id=message_id, seq=known.seq, reason="in_turn", state=row.status)
+            ids = {"message_id": message_id, "seq": known.seq, "incarnation": row.incarnation}
+            return Refused(**ids, reason="in_turn", state=row.status)
         cancel_one(conn, key, row, known.seq, backoff_max_ms)
     return outcome_of(conn, key, message_id)
 
@@ -194,8 +195,8 @@ def find_dead(conn: Connection, key: Key, message_id: str) -> DeadMessage | Outc
     row = run(conn, DEAD_MESSAGE, key, message_id=message_id).one_or_none()
     if row is None:
         return outcome_of(conn, key, message_id)
-    if row.disposition != Disposition.DEAD:
-        return Refused(message_id=message_id, seq=row.seq, reason="not_dead", state=row.disposition)
-    if row.payload is None:
-        return Refused(message_id=message_id, seq=row.seq, reason="purged", state=row.disposition)
+    if row.disposition != Disposition.DEAD or row.payload is None:
+        ids = {"message_id": message_id, "seq": row.seq, "incarnation": row.incarnation}
+        reason = "purged" if row.disposition == Disposition.DEAD else "not_dead"
+        return Refused(**ids, reason=reason, state=row.disposition)
     return DeadMessage(row.incarnation, row.seq, row.payload, row.payload_hash, row.agent, answers=row.policy == ANSWER)

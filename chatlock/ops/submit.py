@@ -32,7 +32,6 @@ from chatlock.protocol import (
     Queued,
     Refused,
     Status,
-    Superseded,
 )
 from chatlock.schema import messages, meta, threads
 
@@ -351,7 +350,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
     known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=message_id).one_or_none()
     if known is not None:
         if known.payload_hash != submission.payload_hash:
-            return Submitted(Conflict(message_id=message_id, seq=known.seq))
+            return Submitted(Conflict(message_id=message_id, seq=known.seq, incarnation=row.incarnation))
         if known.disposition != Disposition.PENDING:
             return Submitted(outcome_of(conn, key, message_id), row.incarnation, known.seq)
         seq = int(known.seq)
@@ -367,7 +366,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
         row = _take_in(conn, submission, row, too_old, limits)
         seq = row.last_seq
         if dropped:
-            return Submitted(Superseded(message_id=message_id, seq=seq), row.incarnation, seq)
+            return Submitted(outcome_of(conn, key, message_id), row.incarnation, seq)
         superseding = (row.done_seq, row.holes) != (before.done_seq, before.holes)
     granted = None
     if request is not None:

@@ -139,6 +139,15 @@ def test_waiter_runs_the_turn_once_it_is_quiet(chat: Any, database: Database, st
     assert waiting.result(SECONDS_MAX).reply == ["m1", "m2"]
 
 
+def test_quiet_time_outlives_the_message_that_asked_for_it(chat: Any, database: Database) -> None:
+    stored(chat, "m1", policy=FAR)
+    chat.cancel("c1", "m1")
+    chat.handler()(payloads)
+    assert isinstance(chat.submit("c1", "m2", wait_ms=1), Queued)
+    (due,) = rows.table(database, "chatlock_due")
+    assert due["due_at"] == rows.thread_row(database)["quiet_until"]
+
+
 def test_start_that_is_overdue_is_not_put_off(chat: Any, database: Database) -> None:
     stored(chat, "m1")
     rows.execute(database, "UPDATE chatlock_messages SET received_at = 1")
@@ -265,6 +274,11 @@ def test_full_thread_drops_the_oldest_that_no_turn_has(chat: Any, database: Data
         turn.finish("one")
     chat.handler()(payloads)
     assert chat.submit("c1", "m6").reply == ["m4", "m5", "m6"]
+
+
+def test_message_that_supersedes_all_others_finds_room(chat: Any) -> None:
+    stored(chat, "m1", "m2")
+    assert stored(chat, "m3", policy="latest", pending_max=1) == [Queued(message_id="m3", seq=3, position=0)]
 
 
 def test_idle_queue_drops_its_head(chat: Any, database: Database) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from chatlock import AlreadyAnswered, Conflict, Dead, Gone, InvalidInput, Limits, NotFound, Queued, Refused
 from tests.conformance import rows
+from tests.conformance.clocks import now
 from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
 
@@ -228,8 +229,10 @@ def test_purge_forgets_the_reply_that_was_sent(chat: Any, database: Database) ->
     age(database)
     chat.purge(older_than_ms=HOUR_MS)
     assert [row["payload"] for row in rows.table(database, "chatlock_intents")] == ['"ok"']  # it is still to be sent
-    ended = "UPDATE chatlock_intents SET state = 'sent', ended_at = 1"
-    rows.execute(database, ended)
+    ended = "UPDATE chatlock_intents SET state = 'sent', ended_at = "
+    rows.execute(database, f"{ended}{now(database)}")
+    assert chat.purge(older_than_ms=HOUR_MS) == 0
+    rows.execute(database, f"{ended}1")
     assert chat.purge(older_than_ms=HOUR_MS) == 1
     assert [row["payload"] for row in rows.table(database, "chatlock_intents")] == [None]
 

@@ -196,12 +196,14 @@ def test_tenant_with_all_its_turns_running_waits(new_chat: NewChat, database: Da
 
 
 def test_thread_that_was_left_to_a_worker_counts_as_running(new_chat: NewChat) -> None:
-    chat = new_chat(tenant_turns_max=2)
-    for thread in ("c1", "c2", "c3"):
+    chat = new_chat(tenant_turns_max=3)
+    for thread in ("c1", "c2", "c3", "c4"):
         stored(chat, thread)
-    (key, _), *_ = chat._sweep.due(None, 100)
-    assert chat._sweep.dispatch(key, 15_000) is not None
-    assert first(chat) == ["c2"]
+    (one, _), *others = chat._sweep.due(None, 100)
+    assert chat._sweep.dispatch(one, 15_000) is not None
+    assert first(chat) == ["c2", "c3"]
+    assert all(chat._sweep.dispatch(key, 15_000) for key, _ in others)
+    assert first(chat) == []
 
 
 def test_limit_must_be_a_number_of_turns(new_chat: NewChat) -> None:

@@ -357,7 +357,8 @@ def test_stopped_turn_leaves_its_messages_as_the_receipt_says(
     turn = chat.begin("c1", "m2", message_id="m2")
     stored(chat, "m3")
     receipt = chat.cancel("c1", turn=turn.token, queued=queued)
-    assert (receipt.done, receipt.turn, receipt.queued) == (True, turn.token, queued)
+    assert (receipt.done, receipt.reason, receipt.state) == (True, "asked", "running")
+    assert (receipt.turn, receipt.queued) == (turn.token, queued)
     assert (receipt.held, receipt.waiting) == (("m1", "m2"), ("m3",))
     assert turn.cancelled
     stored(chat, "m4")  # after the stop

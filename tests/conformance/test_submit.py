@@ -204,6 +204,36 @@ def test_message_in_a_turn_cannot_be_cancelled(chat: Any, database: Database) ->
         turn.finish("ok")
 
 
+def test_place_of_a_message_counts_those_that_wait_before_it(chat: Any) -> None:
+    chat.begin("c1", "one").finish("ok")
+    with chat.turn("c1", "two") as turn:
+        assert chat.submit("c1", "more", message_id="m3", wait_ms=0) == Queued(message_id="m3", seq=3, position=1)
+        turn.finish("ok")
+
+
+def test_outcome_tells_in_which_life_of_the_thread_its_seq_counts(chat: Any) -> None:
+    def stored(name: str, payload: str = "hello", **options: Any) -> Any:
+        return chat.submit("c1", payload, message_id=name, wait_ms=0, **options)
+
+    chat.begin("c1", "hello").finish("ok")
+    chat.delete("c1")
+    told = [stored("m1", recreate=True), chat.status("c1", "m1"), stored("m1", "other"), chat.redrive("c1", "m1")]
+    told += [stored("m2", pending_max=1, overflow="drop_newest"), stored("m2")]
+    told += [chat.edit("c1", "m1", "x", "e1"), chat.edit("c1", "m1", "y", "e1"), chat.cancel("c1", "e1")]
+    with chat.turn("c1", "hello", message_id="m3") as turn:
+        told += [chat.cancel("c1", "m3"), chat.edit("c1", "m3", "x", "e2")]
+        turn.finish("ok")
+    chat.park("c1")
+    told += [stored("m4"), stored("m4")]
+    chat.delete("c1")
+    told += [chat.status("c1", "m4")]
+    kinds = (
+        "Queued Queued Conflict Refused Superseded Superseded Queued Conflict Cancelled Refused Refused Parked Parked"
+    )
+    assert [type(outcome).__name__ for outcome in told] == [*kinds.split(), "Gone"]
+    assert {outcome.incarnation for outcome in told} == {2}
+
+
 def test_message_behind_a_turn_can_be_cancelled(chat: Any, database: Database) -> None:
     with chat.turn("c1", "hello") as turn:
         chat.submit("c1", "oops", message_id="m2", wait_ms=0)
