@@ -31,6 +31,7 @@ ASK = "tests/conformance/test_questions.py -k sqlite"
 EDIT = "tests/conformance/test_edit.py -k sqlite"
 STOP = "tests/conformance/test_stop.py -k sqlite"
 OVERDUE = "tests/races/test_guards.py -k lock_overdue"
+ESTIMATES = "tests/conformance/test_estimates.py -k 'sqlite and does_not_wait'"
 DISPATCH = "tests/races/test_recovery.py -k lease"
 SHARING = "tests/conformance/test_sharing.py -k sqlite"
 LANGGRAPH = "tests/frameworks/test_langgraph.py"
@@ -214,6 +215,15 @@ TABLE = (
         '.values(priority=b("priority"), quiet_until=0)',
         '.values(priority=b("priority"))',
         SHARING,
+    ),
+    # -- what is told --------------------------------------------------------------------------------------------
+    Mutant("hot_submit_tells_no_eta", "ops/hot.py", "position=position, eta_ms=eta)", "position=position)", ESTIMATES),
+    Mutant(
+        "submit_tells_no_eta",
+        "ops/inspect.py",
+        "typical_ms(conn, row.agent), row.claimed_ms, in_turn=False",
+        "None, row.claimed_ms, in_turn=False",
+        ESTIMATES,
     ),
     # -- due -----------------------------------------------------------------------------------------------------
     Mutant("oldest_alone_are_looked_at", "ops/due.py", "if len(rows) == looked_at:", "if not rows:", SHARING),

@@ -110,6 +110,11 @@ class ThreadRow:
         return self.last_seq > self.done_seq
 
     @property
+    def claimed_ms(self) -> int | None:
+        """For how long the running turn has had its claim."""
+        return None if self.claimed_at is None else max(0, self.now - self.claimed_at)
+
+    @property
     def held(self) -> bool:
         """Whether an open question keeps turns from beginning."""
         return held(self.awaiting, self.awaiting_rule)

@@ -9,9 +9,9 @@ from sqlalchemy.engine import Connection
 
 from chatlock.inputs import Key
 from chatlock.ops.base import KNOWN, b, lock, named, of_incarnation, run
-from chatlock.ops.inspect import outcome_of
+from chatlock.ops.inspect import outcome_of, queued_or_parked
 from chatlock.ops.resolve import held_upto, supersede
-from chatlock.ops.submit import Submission, queued_or_parked, store
+from chatlock.ops.submit import Submission, store
 from chatlock.protocol import ANSWER, Conflict, Disposition, Limits, NotFound, Outcome, Refused, Status
 from chatlock.schema import messages
 
@@ -62,4 +62,4 @@ def edit(conn: Connection, key: Key, what: Edit, limits: Limits) -> Outcome:
     row = store(conn, Submission(key, what.edit_id, what.payload, what.payload_hash, row.agent, **kept), row)
     seq, far = row.last_seq, limits.backoff_max_ms
     row = supersede(conn, key, row, above=old.seq - 1, upto=old.seq, by=seq, backoff_max_ms=far)
-    return queued_or_parked(what.edit_id, seq, row)
+    return queued_or_parked(conn, what.edit_id, row)

@@ -12,12 +12,14 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from chatlock.dialects import CLOCK_SQLITE, WALL_PG
+from chatlock.dialects import CLOCK_SQLITE, STABLE_PG, WALL_PG
 from chatlock.inputs import from_json
 from chatlock.ops.base import SILENT, Claim, Message, named
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished
+from chatlock.ops.inspect import TYPICAL_DAYS, eta_ms
 from chatlock.ops.submit import Submission, Submitted, submission_values
+from chatlock.ops.windows import DAY_MS
 from chatlock.protocol import POLICIES, TOKENS_PER_EPOCH, Parked, Queued, Status
 
 FIRST_TOKEN = f"COALESCE((SELECT value FROM chatlock_meta WHERE name='epoch'), 0) * {TOKENS_PER_EPOCH}"
@@ -26,6 +28,13 @@ INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
 VALUES (%(tenant)s, %(thread)s, %(agent)s, {FIRST_TOKEN}, {WALL_PG})
 ON CONFLICT DO NOTHING"""
 
+# as "windows.typical", only for whom no claim is granted
+_TYPICAL = """
+SELECT sum(total_ms)/sum(runs) FROM chatlock_windows WHERE agent={agent} AND day>{now}/{day_ms}-{days} AND total_ms>0"""
+_LATELY = {"day_ms": DAY_MS, "days": TYPICAL_DAYS}
+_TYPICAL_POSTGRESQL = _TYPICAL.format(agent="%(agent)s", now=STABLE_PG, **_LATELY)
+_TYPICAL_SQLITE = _TYPICAL.format(agent=":agent", now=CLOCK_SQLITE, **_LATELY)
+
 # every CTE depends by data on `l`, which locks; the clock is read in `i`, after the wait.  `u` takes the seqs of `l`:
 # PostgreSQL checks its constraints first on the row as it was before the wait, and that may be of an earlier life.  No row: no such thread, or
 # another isolation level.  A row without seq, and nothing written: a known message_id, a deleted thread, an open
@@ -33,7 +42,7 @@ ON CONFLICT DO NOTHING"""
 S1_POSTGRESQL = f"""
 WITH l AS MATERIALIZED (
   SELECT incarnation, status, token, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting,
-         priority
+         priority, claimed_at
     FROM chatlock_threads
    WHERE tenant=%(tenant)s AND thread_id=%(thread)s AND current_setting('transaction_isolation')='read committed'
      FOR NO KEY UPDATE),
@@ -78,7 +87,8 @@ d AS (
          greatest(u.now, u.quiet_until, CASE WHEN u.not_before<=u.now+%(backoff_max)s THEN u.not_before ELSE 0 END), u.priority, 0
     FROM u WHERE NOT u.go AND u.status='idle'
   ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0)
-SELECT l.incarnation, l.status, g.seq, COALESCE(g.go, false), u.token, l.done_seq, l.holes, g.now
+SELECT l.incarnation, l.status, g.seq, COALESCE(g.go, false), u.token, l.done_seq, l.holes, g.now, g.now-l.claimed_at,
+       CASE WHEN NOT g.go THEN ({_TYPICAL_POSTGRESQL}) END
   FROM l LEFT JOIN g ON true LEFT JOIN u ON true
 """
 
@@ -115,7 +125,8 @@ _INIT = f"""
 INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
 VALUES(:tenant, :thread, :agent, {FIRST_TOKEN}, {CLOCK_SQLITE})"""
 _READ = f"""
-SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, {CLOCK_SQLITE}
+SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, claimed_at,
+       {CLOCK_SQLITE}
   FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread"""
 _STORE = """
 INSERT INTO chatlock_messages(tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, policy, trace, received_at)
@@ -132,7 +143,7 @@ _ADVANCE = "UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, priority=:p
 _DUE = """
 INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until) VALUES(:tenant, :thread, :due_at, :priority, 0)
 ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0"""
-S1_SQLITE = (_READ, _STORE, _CLAIM, _START, _ADVANCE, _DUE)
+S1_SQLITE = (_READ, _STORE, _CLAIM, _START, _ADVANCE, _DUE, _TYPICAL_SQLITE)
 
 _HELD = f"""
 SELECT last_seq, priority, quiet_until, {CLOCK_SQLITE}, expires_at<{CLOCK_SQLITE} AND expires_at<window_ends_at
@@ -168,6 +179,8 @@ class _Stored:
     done_seq: int
     holes: int
     now: int | None
+    since_ms: int | None = None
+    typical_ms: Any = None
 
 
 def hot_submit(cursor: Any, submission: Submission, request: Request | None, backoff_max_ms: int) -> Submitted | None:
@@ -209,7 +222,8 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
     position = max(0, stored.seq - 1 - stored.done_seq - stored.holes)
     tells = stored.status == Status.RUNNING and POLICIES[submission.policy].turn == "tell"
     affected = stored.token if tells else None
-    outcome = Queued(**ids, position=position)
+    eta = eta_ms(stored.typical_ms, stored.since_ms, in_turn=False)
+    outcome = Queued(**ids, position=position, eta_ms=eta)
     return Submitted(outcome, stored.incarnation, stored.seq, affected=affected)
 
 
@@ -228,7 +242,22 @@ def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored:
     if row is None:
         cursor.execute(_INIT, values)
         row = cursor.execute(_READ, values).fetchone()
-    incarnation, status, token, last, done, holes, attempts, stalls, not_before, quiet, awaiting, priority, now = row
+    (
+        incarnation,
+        status,
+        token,
+        last,
+        done,
+        holes,
+        attempts,
+        stalls,
+        not_before,
+        quiet,
+        awaiting,
+        priority,
+        claimed,
+        now,
+    ) = row
     free = status == "idle" and last == done
     nothing = _Stored(incarnation, status, None, False, None, done, holes, None)
     claimable = status == "idle" and values["may_claim"]
@@ -245,15 +274,18 @@ def _s1_sqlite(cursor: sqlite3.Cursor, values: dict[str, Any]) -> _Stored:
     if not cursor.execute(_STORE, values).fetchall():
         return nothing
     go = values["may_claim"] and free and attempts == 0 and stalls == 0 and max(not_before, quiet) <= now
+    typical = None
     if go:
         cursor.execute(_CLAIM, values)
         cursor.execute(_START, values)
     else:
+        typical = cursor.execute(_TYPICAL_SQLITE, values).fetchone()[0]
         cursor.execute(_ADVANCE, values)
         if status == "idle":
             backoff = not_before if not_before <= now + values["backoff_max"] else 0
             cursor.execute(_DUE, values | {"due_at": max(now, quiet, backoff)})
-    return _Stored(incarnation, status, last + 1, go, token + 1 if go else token, done, holes, now)
+    since = None if claimed is None else now - claimed
+    return _Stored(incarnation, status, last + 1, go, token + 1 if go else token, done, holes, now, since, typical)
 
 
 class NotAsHeld(Exception):

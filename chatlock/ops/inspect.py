@@ -1,4 +1,4 @@
-"""inspect: what a message's outcome is now, read in one statement without locks."""
+"""inspect: what a message's outcome is now: read in one statement without locks, or told of a row that is locked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import stable_ms
 from chatlock.inputs import Key, from_json
-from chatlock.ops.base import HELD, b, named, of_those, of_thread, run
+from chatlock.ops.base import HELD, ThreadRow, b, named, of_those, of_thread, run
 from chatlock.ops.windows import DAY_MS
 from chatlock.protocol import (
     AlreadyAnswered,
@@ -167,6 +167,15 @@ def eta_ms(typical: Any, since: int | None, *, in_turn: bool) -> int | None:
         return None
     left = max(0, int(typical) - since) if since is not None else 0
     return left if in_turn else left + int(typical)
+
+
+def queued_or_parked(conn: Connection, message_id: str, row: ThreadRow) -> Outcome:
+    """What the thread's newest message is told, stored under the lock and not in a turn."""
+    ids: dict[str, Any] = {"message_id": message_id, "seq": row.last_seq, "incarnation": row.incarnation}
+    if row.status == Status.PARKED:
+        return Parked(**ids)
+    eta = eta_ms(typical_ms(conn, row.agent), row.claimed_ms, in_turn=False)
+    return Queued(**ids, position=row.last_seq - 1 - row.done_seq - row.holes, eta_ms=eta)
 
 
 def locate(conn: Connection, key: Key, message_id: str) -> tuple[int, int] | None:

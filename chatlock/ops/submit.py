@@ -13,7 +13,7 @@ from chatlock.inputs import Key
 from chatlock.ops.base import KNOWN, ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
-from chatlock.ops.inspect import eta_ms, outcome_of, typical_ms
+from chatlock.ops.inspect import eta_ms, outcome_of, queued_or_parked, typical_ms
 from chatlock.ops.resolve import held_upto, supersede
 from chatlock.ops.stop import interrupt, roll_back
 from chatlock.protocol import (
@@ -28,8 +28,6 @@ from chatlock.protocol import (
     Interrupt,
     Limits,
     Outcome,
-    Parked,
-    Queued,
     Refused,
     Status,
 )
@@ -235,23 +233,14 @@ def store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRow
     return after
 
 
-def queued_or_parked(message_id: str, seq: int, row: ThreadRow) -> Outcome:
-    """What the thread's newest message is told, stored under the lock and not in a turn."""
-    if row.status == Status.PARKED:
-        return Parked(message_id=message_id, seq=seq, incarnation=row.incarnation)
-    position = seq - 1 - row.done_seq - row.holes
-    return Queued(message_id=message_id, seq=seq, incarnation=row.incarnation, position=position)
-
-
 def _busy(conn: Connection, what: Submission, row: ThreadRow) -> Busy:
-    since = max(0, row.now - row.claimed_at) if row.claimed_at is not None else None
     return Busy(
         message_id=what.message_id,
         holder=row.owner,
-        since_ms=since,
+        since_ms=row.claimed_ms,
         live=None if row.expires_at is None else row.expires_at > row.now,
         position=row.last_seq - row.done_seq - row.holes,
-        eta_ms=eta_ms(typical_ms(conn, row.agent), since, in_turn=row.fetched_seq == row.last_seq),
+        eta_ms=eta_ms(typical_ms(conn, row.agent), row.claimed_ms, in_turn=row.fetched_seq == row.last_seq),
     )
 
 
@@ -373,7 +362,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
         granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
     if granted is None and row.status == Status.IDLE:
         put_due(conn, key, row, max(row.starts_at(limits.backoff_max_ms), row.now))
-    told = queued_or_parked(message_id, seq, row) if known is None else outcome_of(conn, key, message_id)
+    told = queued_or_parked(conn, message_id, row) if known is None else outcome_of(conn, key, message_id)
     return Submitted(told, row.incarnation, seq, granted, superseding, affected)
 
 

@@ -32,7 +32,7 @@ ON CONFLICT DO NOTHING;
 -- hot.submit
 WITH l AS MATERIALIZED (
   SELECT incarnation, status, token, last_seq, fetched_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting,
-         priority
+         priority, claimed_at
     FROM chatlock_threads
    WHERE tenant=%(tenant)s AND thread_id=%(thread)s AND current_setting('transaction_isolation')='read committed'
      FOR NO KEY UPDATE),
@@ -77,5 +77,7 @@ d AS (
          greatest(u.now, u.quiet_until, CASE WHEN u.not_before<=u.now+%(backoff_max)s THEN u.not_before ELSE 0 END), u.priority, 0
     FROM u WHERE NOT u.go AND u.status='idle'
   ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0)
-SELECT l.incarnation, l.status, g.seq, COALESCE(g.go, false), u.token, l.done_seq, l.holes, g.now
+SELECT l.incarnation, l.status, g.seq, COALESCE(g.go, false), u.token, l.done_seq, l.holes, g.now, g.now-l.claimed_at,
+       CASE WHEN NOT g.go THEN (
+SELECT sum(total_ms)/sum(runs) FROM chatlock_windows WHERE agent=%(agent)s AND day>(extract(epoch FROM statement_timestamp())*1000)::bigint/86400000-7 AND total_ms>0) END
   FROM l LEFT JOIN g ON true LEFT JOIN u ON true;

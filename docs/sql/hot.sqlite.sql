@@ -18,7 +18,8 @@ INSERT INTO chatlock_threads(tenant, thread_id, agent, token, created_at)
 VALUES(:tenant, :thread, :agent, COALESCE((SELECT value FROM chatlock_meta WHERE name='epoch'), 0) * 1000000, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER));
 
 -- hot.submit
-SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)
+SELECT incarnation, status, token, last_seq, done_seq, holes, attempts, stalls, not_before, quiet_until, awaiting, priority, claimed_at,
+       CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)
   FROM chatlock_threads WHERE tenant=:tenant AND thread_id=:thread;
 INSERT INTO chatlock_messages(tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, policy, trace, received_at)
 VALUES(:tenant, :thread, :incarnation, :seq, :message_id, :payload, :payload_hash, :policy, :trace, :now)
@@ -31,3 +32,4 @@ VALUES(:tenant, :thread, :incarnation, :token+1, :claim_id, :owner, :agent, :don
 UPDATE chatlock_threads SET last_seq=:seq, agent=:agent, priority=:priority WHERE tenant=:tenant AND thread_id=:thread;
 INSERT INTO chatlock_due(tenant, thread_id, due_at, priority, dispatched_until) VALUES(:tenant, :thread, :due_at, :priority, 0)
 ON CONFLICT (tenant, thread_id) DO UPDATE SET due_at=excluded.due_at, priority=excluded.priority, dispatched_until=0;
+SELECT sum(total_ms)/sum(runs) FROM chatlock_windows WHERE agent=:agent AND day>CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)/86400000-7 AND total_ms>0;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from chatlock import Answered, Busy, Queued
 from chatlock.middleware.http import answer_to_status, answer_to_submit
 from tests.conformance import rows
@@ -34,6 +36,24 @@ def test_message_behind_a_turn_waits_for_it_and_for_its_own(chat: Any, database:
         assert (in_turn.position, behind.position) == (0, 1)
         assert 0 < in_turn.eta_ms <= HOUR_MS // 2
         assert HOUR_MS < behind.eta_ms <= HOUR_MS // 2 + HOUR_MS
+        turn.finish("ok")
+
+
+@pytest.mark.parametrize("locked", [{}, {"expire_ms": DAY_MS}], ids=["hot", "locked"])
+def test_caller_that_does_not_wait_is_told_what_status_tells(locked: Any, chat: Any, database: Database) -> None:
+    def queued(thread: str) -> Any:
+        return chat.submit(thread, "hello", wait_ms=0, **locked)
+
+    assert queued("c1").eta_ms is None
+    counted(database)
+    first, second = queued("idle"), queued("idle")
+    assert (first.eta_ms, second.eta_ms) == (HOUR_MS, HOUR_MS)
+    assert chat.status("idle", second.message_id).eta_ms == HOUR_MS
+    edited = chat.edit("idle", second.message_id, "hello, again", "edited")
+    assert (edited.position, edited.eta_ms) == (1, HOUR_MS)
+    with chat.turn("c2", "first") as turn:
+        rows.execute(database, f"UPDATE chatlock_threads SET claimed_at = claimed_at - {HOUR_MS // 2}")
+        assert HOUR_MS < queued("c2").eta_ms <= HOUR_MS // 2 + HOUR_MS
         turn.finish("ok")
 
 

@@ -139,6 +139,25 @@ def test_further_message_in_a_burst_is_one_statement(
     turn.finish("ok")
 
 
+def steered(chat: Any) -> Callable[[], None]:
+    """A turn that one steered message joins."""
+
+    def call() -> None:
+        turn = chat.begin("known", "first")
+        chat.submit("known", "second", policy="steer", wait_ms=0)
+        assert [message.payload for message in turn.fetch()] == ["second"]
+        turn.finish("ok")
+
+    return call
+
+
+def test_steered_message_costs_a_fetch_more(open_chat: OpenChat, pg_database: Database, server: Server) -> None:
+    """Begin, submit and finish are a statement each; fetch is six: BEGIN, lock, what expired, advance, batch, COMMIT."""
+    chat = open_chat(pg_database)
+    steered(chat)()
+    assert server.cost(chat, steered(chat)) == (3 + 6, 3 + 1)
+
+
 def test_every_update_of_a_thread_is_hot(open_chat: OpenChat, pg_database: Database, server: Server) -> None:
     chat = open_chat(pg_database)
 
@@ -203,6 +222,13 @@ def test_further_message_on_sqlite_is_one_commit(open_chat: OpenChat, sqlite_dat
     chat.submit("known", "more", wait_ms=0)
     assert count(seen, "COMMIT") == 1
     turn.finish("ok")
+
+
+def test_steered_message_on_sqlite_is_two_commits_more(open_chat: OpenChat, sqlite_database: Database) -> None:
+    chat = open_chat(sqlite_database)
+    seen = trace(chat)
+    steered(chat)()
+    assert (count(seen, "COMMIT"), count(seen, "ROLLBACK")) == (4, 0)
 
 
 def test_control_trace_sees_a_commit_more(open_chat: OpenChat, sqlite_database: Database) -> None:
