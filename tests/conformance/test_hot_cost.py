@@ -152,7 +152,7 @@ def steered(chat: Any) -> Callable[[], None]:
 
 
 def test_steered_message_costs_a_fetch_more(open_chat: OpenChat, pg_database: Database, server: Server) -> None:
-    """Begin, submit and finish are a statement each; fetch is six: BEGIN, lock, what expired, advance, batch, COMMIT."""
+    """Begin, submit and finish are one statement each; fetch is six, with BEGIN and COMMIT."""
     chat = open_chat(pg_database)
     steered(chat)()
     assert server.cost(chat, steered(chat)) == (3 + 6, 3 + 1)
