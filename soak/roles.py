@@ -261,7 +261,9 @@ class Caller(Sender):
         if running:
             thread, token = self.random.choice(running)
             queued: Any = self.random.choice(["keep", "keep", "cancel"])
-            self.chat.cancel(thread, turn=token, queued=queued, grace_ms=self.random.choice([200, 2_000]))
+            key, grace_ms = Key(TENANT, thread), self.random.choice([200, 2_000])
+            self.history.stopping(key, token, queued)
+            self.history.stopped(key, self.chat.cancel(thread, turn=token, queued=queued, grace_ms=grace_ms))
 
     def _promote(self, thread: str) -> None:
         self.chat.promote(thread)

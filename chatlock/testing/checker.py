@@ -14,6 +14,7 @@ from chatlock.testing.checks_of_turns import (
     FencedAfterReclaim,
     HeldUntilAnswered,
     RangesTile,
+    StopWasKept,
     TokensRise,
 )
 from chatlock.testing.facts import Check, Facts
@@ -26,6 +27,7 @@ CHECKS: tuple[type[Check], ...] = (
     AnsweredOnce,
     StoredOnce,
     FencedAfterReclaim,
+    StopWasKept,
     HeldUntilAnswered,
     OutcomeWasTrue,
     RepliesAgree,

@@ -206,6 +206,67 @@ class FencedAfterReclaim(Check):
                 yield key, f"turn {token} finished although {why}"
 
 
+class StopWasKept(Check):
+    name = "stop_was_kept"
+    text = (
+        "a stopped turn answers what it has or nothing, what its receipt cancels is cancelled or answered by it, and"
+        " nothing else is cancelled unasked"
+    )
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._wishes: dict[TurnId, set[str]] = defaultdict(set)
+        self._receipts: list[tuple[Key, Event]] = []
+        self._finished: set[TurnId] = set()
+        self._cancelling: set[MessageId] = set()
+
+    def see(self, event: Event, key: Key) -> Iterator[str]:
+        match event["event"]:
+            case "asked" if event["what"] == "cancel":
+                self._cancelling.add((key, event["message_id"]))
+            case "stopping":
+                self._wishes[key, event["token"]].add(event["queued"])
+            case "stopped":
+                self._receipts.append((key, event))
+            case "finished":
+                self._finished.add((key, event["token"]))
+        yield from ()
+
+    def end(self) -> Iterator[tuple[Key, str]]:
+        for key, receipt in self._receipts:
+            turn = self.facts.turns.get((key, receipt["token"]))
+            if turn is not None:
+                yield from ((key, what) for what in self._judge(key, receipt, turn))
+        emptied = {key for (key, _), wishes in self._wishes.items() if "cancel" in wishes}
+        for (key, message_id), rows in self.facts.by_id.items():
+            cancelled = any(row["disposition"] == Disposition.CANCELLED for row in rows)
+            if cancelled and key not in emptied and (key, message_id) not in self._cancelling:
+                yield key, f"{message_id} is cancelled, and nobody asked for it"
+
+    def _judge(self, key: Key, receipt: Event, turn: Event) -> Iterator[str]:
+        token, state = turn["token"], turn["state"]
+        if (key, token) in self._finished and state != TurnState.DONE:
+            yield f"turn {token} was stopped and is {state}, and its finish was accepted"
+        if receipt["queued"] != "cancel":
+            return
+        for message_id in receipt["waiting"]:
+            if self._end_of(key, message_id, turn) not in (None, (Disposition.CANCELLED, None)):
+                yield f"{message_id} waited behind the stopped turn {token}, and is not cancelled"
+        if state == TurnState.RUNNING or self._wishes[key, token] != {"cancel"}:
+            return  # whoever asks again says anew what becomes of what the turn has
+        for message_id in receipt["held"]:
+            disposition, by = self._end_of(key, message_id, turn) or (Disposition.CANCELLED, None)
+            if disposition == Disposition.PENDING or (disposition == Disposition.ANSWERED and by != token):
+                yield f"{message_id} was in the stopped turn {token}, and outlived it"
+
+    def _end_of(self, key: Key, message_id: str, turn: Event) -> tuple[str, int | None] | None:
+        """What became of a message in the life of the thread that had the turn; None: it is purged."""
+        for row in self.facts.by_id[key, message_id]:
+            if row["incarnation"] == turn["incarnation"]:
+                return row["disposition"], row.get("turn")
+        return None
+
+
 class HeldUntilAnswered(Check):
     name = "held_until_answered"
     text = 'after a question with awaiting="hold" no turn begins before somebody answers or closes it'

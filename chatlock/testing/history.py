@@ -11,6 +11,8 @@ An event is a plain dict, one line of JSON: `event`, `tenant`, `thread`, and
 | finishing | token, upto, reply | before a turn is finished |
 | finished | token | when finish or suspend has returned |
 | asking | token, question, awaiting | when suspend has returned |
+| stopping | token, queued | before a turn is asked to stop |
+| stopped | token, queued, held, waiting | when it is told that the turn is asked |
 | over | token, why | when someone is told that this turn's claim is no longer valid |
 | effecting | token, effect | before an effect under the turn's token: a fence, a mark, a write in another store |
 | effected | token, effect | when it was accepted |
@@ -39,7 +41,8 @@ from sqlalchemy.engine import Connection
 from chatlock.client_base import Client
 from chatlock.inputs import Key, from_json
 from chatlock.ops.base import Message
-from chatlock.protocol import Outcome
+from chatlock.ops.stop import CancelReceipt
+from chatlock.protocol import Backlog, Outcome
 from chatlock.schema import messages, threads, turns
 from chatlock.turn import AsyncTurn, Turn
 
@@ -112,6 +115,16 @@ class History:
     def asking(self, turn: Turn | AsyncTurn, question: str, awaiting: str) -> None:
         """suspend has returned: the question is open, or was."""
         self.note("asking", turn.key, token=turn.token, question=question, awaiting=awaiting)
+
+    def stopping(self, key: Key, token: int, queued: Backlog) -> None:
+        """The turn with this token is about to be asked to stop."""
+        self.note("stopping", key, token=token, queued=queued)
+
+    def stopped(self, key: Key, receipt: CancelReceipt) -> None:
+        """It is asked to stop, as the receipt says."""
+        if receipt.done:
+            held, waiting = list(receipt.held), list(receipt.waiting)
+            self.note("stopped", key, token=receipt.turn, queued=receipt.queued, held=held, waiting=waiting)
 
     def over(self, key: Key, token: int, why: str) -> None:
         """Someone is told that the claim with this token is no longer valid: freed, parked, deleted, lost, failed."""

@@ -425,7 +425,8 @@ class Cast:
                     self.history.over(key, token, "freed")
             case "stop":
                 queued = self.random.choice(["keep", "cancel", "park"])
-                site.chat.cancel(thread, turn=token, queued=queued, grace_ms=self._grace())
+                self.history.stopping(key, token, queued)
+                self.history.stopped(key, site.chat.cancel(thread, turn=token, queued=queued, grace_ms=self._grace()))
             case "resume":
                 site.chat.resume(thread, actor="op")
             case "delete":

@@ -19,7 +19,7 @@ from chatlock.testing.history import Event
 from tests.support.databases import Database
 
 TRIES = 3
-T, GONE = Key("acme", "t"), Key("acme", "gone")
+T, GONE, STOPPED = Key("acme", "t"), Key("acme", "gone"), Key("acme", "stopped")
 
 
 class Story:
@@ -36,11 +36,25 @@ class Story:
     def told(self, call: str, message_id: str, outcome: str, key: Key = T, **fields: Any) -> None:
         self.history.note("told", key, call=call, message_id=message_id, outcome=outcome, **fields)
 
-    def note(self, event: str, token: int, **fields: Any) -> None:
-        self.history.note(event, T, token=token, **fields)
+    def note(self, event: str, token: int, key: Key = T, **fields: Any) -> None:
+        self.history.note(event, key, token=token, **fields)
 
     def row(self, event: str, key: Key = T, **fields: Any) -> None:
         self.history.note(event, key, incarnation=1, **fields)
+
+
+def stopped_twice(s: Story) -> None:
+    """s11 and s12 are cancelled with their turn; another turn finishes with s13 although it is asked to stop."""
+    s.note("began", 21, STOPPED, messages=[[11, "s11"]], call=s.asked("s11", key=STOPPED))
+    s.told(s.asked("s12", key=STOPPED), "s12", "Queued", key=STOPPED, seq=12)
+    s.note("stopping", 21, STOPPED, queued="cancel")
+    s.note("stopped", 21, STOPPED, queued="cancel", held=["s11"], waiting=["s12"])
+    s.note("over", 21, STOPPED, why="stopped")
+    s.note("began", 22, STOPPED, messages=[[13, "s13"]], call=s.asked("s13", key=STOPPED))
+    s.note("stopping", 22, STOPPED, queued="cancel")
+    s.note("stopped", 22, STOPPED, queued="cancel", held=["s13"], waiting=[])
+    s.note("finishing", 22, STOPPED, upto=13, reply="r22")
+    s.note("finished", 22, STOPPED)
 
 
 def sound() -> list[Event]:
@@ -77,9 +91,15 @@ def sound() -> list[Event]:
     s.told(s.asked("n1", key=GONE), "n1", "Queued", key=GONE, seq=1)
     s.asked("n1", "delete", key=GONE)
     s.told(s.asked("n2", key=GONE), "n2", "Gone", key=GONE)
+    stopped_twice(s)
     for seq, disposition, turn in ((1, "answered", 1), (2, "answered", 1), (3, "answered", 4), (5, "dead", 7)):
         s.row("message", seq=seq, message_id=f"m{seq}", disposition=disposition, turn=turn)
     s.row("message", seq=4, message_id="m4", disposition="cancelled")
+    for seq, disposition, by in ((11, "cancelled", None), (12, "cancelled", None), (13, "answered", 22)):
+        s.row("message", STOPPED, seq=seq, message_id=f"s{seq}", disposition=disposition, turn=by)
+    s.row("turn", STOPPED, token=21, from_seq=10, state="released")
+    s.row("turn", STOPPED, token=22, from_seq=12, to_seq=13, state="done", reply="r22")
+    s.row("thread", STOPPED, token=22, status="idle", done_seq=13, last_seq=13)
     s.row("message", GONE, seq=1, message_id="n1", disposition="deleted")
     s.row("turn", token=1, from_seq=0, to_seq=2, state="done", reply="r1")
     s.row("turn", token=2, from_seq=2, state="reclaimed")
@@ -229,7 +249,7 @@ def one_id_is_stored_twice(events: list[Event]) -> None:
 
 @breaks("stored_once")
 def one_seq_is_given_twice(events: list[Event]) -> None:
-    events.append(find(events, "message", seq=4) | {"message_id": "m7"})
+    events.append(find(events, "message", seq=4) | {"message_id": "m7", "disposition": "superseded"})
 
 
 @breaks("stored_once")
@@ -244,7 +264,7 @@ def accepted_under_another_seq(events: list[Event]) -> None:
 
 @breaks("stored_once")
 def refused_message_is_stored(events: list[Event]) -> None:
-    events.append(find(events, "message", seq=4) | {"message_id": "m6", "seq": 6})
+    events.append(find(events, "message", seq=4) | {"message_id": "m6", "seq": 6, "disposition": "superseded"})
 
 
 # -- fencing ----------------------------------------------------------------------------
@@ -279,6 +299,30 @@ def finish_after_the_claim_was_lost(events: list[Event]) -> None:
 @breaks("fenced_after_reclaim")
 def finish_after_a_newer_turn_began(events: list[Event]) -> None:
     moved(events, find(events, "began", token=5), after=find(events, "began", token=4))
+
+
+# -- stops ----------------------------------------------------------------------------
+@breaks("stop_was_kept")
+def finish_of_a_stopped_turn_that_ended_unanswered(events: list[Event]) -> None:
+    over = find(events, "over", token=21)
+    events.insert(events.index(over), {**over, "event": "finished"})
+
+
+@breaks("stop_was_kept")
+def message_behind_a_stopped_turn_is_not_cancelled(events: list[Event]) -> None:
+    find(events, "message", seq=12)["disposition"] = "superseded"
+
+
+@breaks("stop_was_kept")
+def message_of_a_stopped_turn_is_answered_by_the_next(events: list[Event]) -> None:
+    find(events, "began", token=22)["messages"].append([11, "s11"])
+    find(events, "message", seq=11).update(disposition="answered", turn=22)
+    find(events, "turn", token=22)["from_seq"] = 10
+
+
+@breaks("stop_was_kept")
+def cancelled_and_nobody_asked(events: list[Event]) -> None:
+    find(events, "asked", what="cancel")["what"] = "status"
 
 
 def asks(events: list[Event], awaiting: str) -> int:
@@ -372,10 +416,11 @@ def two_replies_of_one_turn_are_told(events: list[Event]) -> None:
 # -- order, tries, rest ----------------------------------------------------------------------------
 @breaks("submits_in_order")
 def later_submit_stands_in_front(events: list[Event]) -> None:
-    told = find(events, "told", outcome="Cancelled") | {"message_id": "m7", "seq": 6, "call": "c-99"}
+    another = {"message_id": "m7", "seq": 6, "call": "c-99"}
+    told = find(events, "told", outcome="Cancelled") | another | {"outcome": "Superseded"}
     asked = find(events, "asked", what="cancel") | {"message_id": "m7", "what": "submit", "call": "c-99"}
     events[0:0] = [asked, told]
-    events.append(find(events, "message", seq=4) | {"message_id": "m7", "seq": 6})
+    events.append(find(events, "message", seq=4) | {"message_id": "m7", "seq": 6, "disposition": "superseded"})
 
 
 @breaks("dead_was_tried")
@@ -413,7 +458,7 @@ def test_nothing_but_a_row_or_a_receipt_that_is_missing_refuses_a_sound_history(
     """A note that was lost makes a check miss something; what an answer rests on must be there."""
     events = sound()
     gone = events.pop(lost)
-    rests_on = {"began", "fetched", "finishing", "asked", "message", "turn", "thread"}
+    rests_on = {"began", "fetched", "finishing", "asked", "stopping", "message", "turn", "thread"}
     assert gone["event"] in rests_on or names(events) == set()
 
 
@@ -432,6 +477,14 @@ def test_question_that_somebody_closes_holds_no_longer(what: str, message_id: st
         events = sound()
         events.insert(asks(events, "hold") - before, closing)
         assert "held_until_answered" not in {breach.invariant for breach in check(events)}
+
+
+def test_last_stop_of_a_turn_says_what_becomes_of_what_it_has() -> None:
+    events = sound()
+    message_of_a_stopped_turn_is_answered_by_the_next(events)
+    stopping = find(events, "stopping", token=21)
+    events.insert(events.index(stopping) + 1, stopping | {"queued": "keep"})
+    assert check(events, attempts_max=TRIES) == ()
 
 
 @pytest.mark.parametrize("awaiting", ["run", "cancel"])
@@ -528,6 +581,27 @@ def test_what_the_tables_lack_is_noticed(chat: Chatlock) -> None:
     history.told(key, history.asked(key, "submit", "m1"), chat.submit("other", "hello", message_id="m1", wait_ms=0))
     history.tables(chat, drained=True)
     assert {breach.invariant for breach in check(history)} == {"stored_once", "nothing_left"}
+
+
+@pytest.mark.parametrize(("cancels", "refused"), [(True, set()), (False, {"stop_was_kept"})])
+def test_stop_of_a_client_is_judged_by_its_receipt(
+    cancels: bool, refused: set[str], sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not cancels:
+        monkeypatch.setattr("chatlock.ops.unanswered.cancel_stopped", lambda *_: 0)
+    history, key = History(), Key("acme", "t")
+    with Chatlock(sqlite_database.url, tenant="acme", poller=False) as chat:
+        stopped = chat.begin("t", "m1", message_id="m1")
+        assert isinstance(stopped, Turn)
+        history.stopping(key, stopped.token, "cancel")
+        history.stopped(key, chat.cancel("t", turn=stopped.token, queued="cancel"))
+        stopped.release()
+        with chat.turn("t", "m2", message_id="m2") as turn:
+            history.began(turn)
+            history.finishing(turn, "ok")
+            turn.finish("ok")
+        history.tables(chat, drained=True)
+    assert {breach.invariant for breach in check(history)} == refused
 
 
 def test_tables_are_noted_once_although_their_snapshot_was_repeated(
