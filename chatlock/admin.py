@@ -65,7 +65,8 @@ class Admin:
 
     async def edit(self, key: Key, message_id: str, payload: object, edit_id: str) -> Outcome:
         text, text_hash = payload_json(payload)
-        what = Edit(checked_id(message_id, "message_id"), checked_id(edit_id, "edit_id"), text, text_hash)
+        ids = checked_id(message_id, "message_id"), checked_id(edit_id, "edit_id")
+        what = Edit(*ids, text, text_hash, self.flows.hooks.trace())
         outcome = await self.store.transaction("edit", lambda c: edit(c, key, what, self.flows.config.limits))
         self._changed(key)
         return outcome
@@ -125,6 +126,7 @@ class Admin:
             dead.agent,
             policy="enqueue",
             redrive_of=message_id,
+            trace=self.flows.hooks.trace(),
             answers=dead.answers,
         )
         stored = await self.store.redrive(what)

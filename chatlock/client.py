@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -195,7 +196,8 @@ class Chatlock(Client):
                 events.put(error)
 
         try:
-            threading.Thread(target=work, name="chatlock-stream", daemon=True).start()
+            run = contextvars.copy_context().run
+            threading.Thread(target=run, args=(work,), name="chatlock-stream", daemon=True).start()
             streamed = False
             while isinstance(item := events.get(), Event):
                 streamed = True

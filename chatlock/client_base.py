@@ -19,7 +19,7 @@ from chatlock.errors import ChatlockError, Closed, InvalidInput, place_of
 from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
 from chatlock.handlers import Event, called_with_parentheses, handler_of
-from chatlock.hooks import By, Subscriber
+from chatlock.hooks import By, Subscriber, Trace
 from chatlock.inputs import (
     Key,
     check_callable,
@@ -221,13 +221,16 @@ class Client:
 
         return register
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: Subscriber, *, trace: Trace | None = None) -> None:
         """Calls subscriber(notice) for every notice of chatlock.hooks, where and when it happened: keep it short.
 
-        What it raises is logged. The metrics of chatlock.observe are such a subscriber.
+        trace: what trace() gives where a message is submitted or edited is stored with it (printable ASCII, at most 512
+        characters; else nothing), and the turn finds it as Message.trace.  What either raises is logged.
         """
         check_callable(subscriber, "subscriber")
-        self._flows.hooks.subscribe(subscriber)
+        if trace is not None:
+            check_callable(trace, "trace")
+        self._flows.hooks.subscribe(subscriber, trace)
 
     def _prepare(self, core: TurnCore) -> None:
         deliverer = self._outbox.deliverers.get(core.claim.agent)

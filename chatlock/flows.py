@@ -19,13 +19,14 @@ from chatlock.errors import ChatlockError, ClaimLost, Closed, InvalidInput, Turn
 from chatlock.executor import Executor
 from chatlock.handlers import Feeds, Handler, call_handler
 from chatlock.heart import Heart
-from chatlock.hooks import By, ClaimGranted, Hooks, TurnEnded
+from chatlock.hooks import By, ClaimGranted, Hooks, MessagesFetched, TurnEnded
 from chatlock.inputs import Key, checked_key, key_hash
 from chatlock.inside import enter_turn, exit_turn
 from chatlock.intake import Intake
 from chatlock.io import Io, SyncIo, drive
 from chatlock.live import Live
 from chatlock.ops import inspect
+from chatlock.ops.base import Message
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.stop import rolled_back
@@ -101,7 +102,7 @@ class Flows:
         self, what: Submission, wait_ms: int | None, on_stored: Callable[[Outcome], object] | None = None
     ) -> Outcome:
         """Stores, runs the turn if this call wins the claim and has a handler, else waits for the message's outcome."""
-        return await self.hooks.answered(what, self._submit(what, wait_ms, on_stored))
+        return await self.hooks.answered(what, lambda what: self._submit(what, wait_ms, on_stored))
 
     async def _submit(
         self, what: Submission, wait_ms: int | None, on_stored: Callable[[Outcome], object] | None
@@ -135,7 +136,7 @@ class Flows:
 
         keep: is given the turn while a Ctrl-C still gives it back, so that there is no moment in which nobody would.
         """
-        return await self.hooks.answered(what, self._begin(what, wait_ms, keep))
+        return await self.hooks.answered(what, lambda what: self._begin(what, wait_ms, keep))
 
     async def _begin(
         self, what: Submission, wait_ms: int | None, keep: Callable[[TurnCore], object]
@@ -158,8 +159,11 @@ class Flows:
         """Stores in the caller's transaction; never claims.  The poller finds it after the commit."""
         if POLICIES[what.policy].store == "never":
             raise InvalidInput("bad_policy", f"{what.policy} stores nothing: it has no use for conn")
-        stored = on_caller(self.store.io, conn, lambda c: submit_in(c, what, self.config.limits))
-        return (await self.hooks.answered(what, stored)).outcome
+
+        async def store(what: Submission) -> Outcome:
+            return (await on_caller(self.store.io, conn, lambda c: submit_in(c, what, self.config.limits))).outcome
+
+        return await self.hooks.answered(what, store)
 
     async def request(self, agent: str) -> Request:
         """A claim request with the window in force."""
@@ -169,12 +173,13 @@ class Flows:
 
     def opened(self, granted: Granted, by: By, own_id: str | None = None, waited_s: float | None = None) -> TurnCore:
         """A live turn for a granted claim; own_id: the message of the call that runs it."""
-        core = TurnCore(self.store, self.heart, granted, self._ended, self.config.heartbeat)
+        core = TurnCore(self.store, self.heart, granted, self._took, self._ended, self.config.heartbeat)
         core.own_id = own_id
         self.prepare(core)
         self.live.opened(core)
         if self.hooks.subscribers:
             self.hooks.tell(ClaimGranted(core.claim, by, waited_s))
+        self._took(core, core.messages)
         return core
 
     async def asking(self, key: Key, request: Request, attempt: Awaitable[Granted | None]) -> Granted | None:
@@ -213,11 +218,16 @@ class Flows:
         if claim_id is not None and key is not None:
             self._hand_back(claim_id, self.store.over(SyncIo()).release(key, claim_id))
 
+    def _took(self, core: TurnCore, messages: tuple[Message, ...]) -> None:
+        if messages and self.hooks.subscribers:
+            self.hooks.tell(MessagesFetched(core.claim, messages))
+
     def _ended(self, core: TurnCore) -> None:
         self.live.ended(core)
         if self.hooks.subscribers:
             seconds = time.monotonic() - core.began_at
-            self.hooks.tell(TurnEnded(core.claim, core.ended or "left", seconds, len(core.messages)))
+            how, held = core.ended or "left", len(core.messages)
+            self.hooks.tell(TurnEnded(core.claim, how, seconds, held, core.error_type))
         left = core.finished is None or core.finished.left
         due = left and not core.interrupted
         self.changed(core.claim.key, due=due, elsewhere=left or core.served_others)

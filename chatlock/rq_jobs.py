@@ -26,6 +26,7 @@ from rq.registry import StartedJobRegistry
 from rq.utils import now
 
 from chatlock.errors import InvalidInput
+from chatlock.hooks import JobEnded
 from chatlock.hosting import Host, load_chat
 from chatlock.inputs import Key, checked_key, key_hash
 from chatlock.observe import SHARED_FILES, prometheus, share_files_as
@@ -80,10 +81,13 @@ def _host(path: str, pid: int) -> Host:
 
 
 def _serve(host: Host, key: Key) -> None:
-    host.run(host.client._run_due(key, "rq"))
-    wake = host.client._flows.config.wake
-    if wake is not None:
-        wake.flush()
+    flows = host.client._flows
+    try:
+        host.run(host.client._run_due(key, "rq"))
+        if flows.config.wake is not None:
+            flows.config.wake.flush()
+    finally:
+        flows.hooks.tell(JobEnded())
 
 
 class _Early:

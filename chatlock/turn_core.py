@@ -47,7 +47,13 @@ class TurnCore:
     """The state of a turn and its flows, written once; Turn and AsyncTurn (turn.py) are its two faces."""
 
     def __init__(
-        self, store: Store, heart: Heart, granted: Granted, on_end: Callable[[TurnCore], None], beats: bool
+        self,
+        store: Store,
+        heart: Heart,
+        granted: Granted,
+        on_fetch: Callable[[TurnCore, tuple[Message, ...]], None],
+        on_end: Callable[[TurnCore], None],
+        beats: bool,
     ) -> None:
         self.claim = granted.claim
         self.messages: tuple[Message, ...] = granted.messages
@@ -62,7 +68,8 @@ class TurnCore:
         self.own_id: str | None = None
         self.delivers = False
         self.deliver_ms: int | None = None
-        self._heart, self._on_end, self._beats = heart, on_end, beats
+        self.error_type: str | None = None
+        self._heart, self._on_fetch, self._on_end, self._beats = heart, on_fetch, on_end, beats
         self._telling = threading.Lock()
         self._lost_callbacks: list[Callable[[], object]] = []
         self._mid_fetches = 0
@@ -179,6 +186,7 @@ class TurnCore:
         """The first messages, where they did not ride in the claim's transaction."""
         if not self.messages:
             self.messages = await store.fetch(self.claim, self.claim.from_seq)
+            self._on_fetch(self, self.messages)
 
     async def fetch(self, store: Store) -> list[Message]:
         self._check_open(store)
@@ -190,6 +198,7 @@ class TurnCore:
         new = await self._losing(store.fetch(self.claim, after))
         self._heard = max(self._heard, told_of)
         self.messages = (*self.messages, *new)
+        self._on_fetch(self, new)
         return list(new)
 
     async def _losing(self, flow: Awaitable[Any]) -> Any:
@@ -281,6 +290,7 @@ class TurnCore:
 
     async def fail(self, store: Store, error: BaseException | str) -> None:
         self._check_open(store)
+        self.error_type = None if isinstance(error, str) else type(error).__name__
         text = storable(error if isinstance(error, str) else type(error).__name__, ERROR_CHARS_MAX)
         with self._ending():
             ended = await store.fail(self.claim, len(self.messages), text)

@@ -188,7 +188,8 @@ class Claim:
 class Message:
     """A message as a turn holds it.  payload is the JSON value; received_at in ms of the database clock.
 
-    redrive_of: the dead message that this one sends again.  answers: the id of the question that it answers.
+    redrive_of: the dead message that this one sends again.  answers: the id of the question that it answers.  trace:
+    what a subscriber of the client that stored it gave it, such as a W3C traceparent.
     """
 
     seq: int
@@ -197,6 +198,7 @@ class Message:
     received_at: int
     redrive_of: str | None = None
     answers: str | None = None
+    trace: str | None = None
 
 
 HELD: Any = and_(threads.c.awaiting.is_not(None), func.coalesce(threads.c.awaiting_rule, "") == "hold")

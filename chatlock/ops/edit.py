@@ -31,6 +31,7 @@ class Edit:
     edit_id: str
     payload: str
     payload_hash: str
+    trace: str | None = None
 
 
 def edit(conn: Connection, key: Key, what: Edit, limits: Limits) -> Outcome:
@@ -58,8 +59,17 @@ def edit(conn: Connection, key: Key, what: Edit, limits: Limits) -> Outcome:
     if reason is not None:
         ids = {"message_id": what.message_id, "seq": old.seq, "incarnation": row.incarnation}
         return Refused(**ids, reason=reason, state=row.status)
-    kept = {"policy": old.policy, "expire_ms": old.expire_ms}
-    row = store(conn, Submission(key, what.edit_id, what.payload, what.payload_hash, row.agent, **kept), row)
+    new = Submission(
+        key,
+        what.edit_id,
+        what.payload,
+        what.payload_hash,
+        row.agent,
+        policy=old.policy,
+        expire_ms=old.expire_ms,
+        trace=what.trace,
+    )
+    row = store(conn, new, row)
     seq, far = row.last_seq, limits.backoff_max_ms
     row = supersede(conn, key, row, above=old.seq - 1, upto=old.seq, by=seq, backoff_max_ms=far)
     return queued_or_parked(conn, what.edit_id, row)

@@ -35,6 +35,7 @@ BATCH = named(
         messages.c.received_at,
         messages.c.redrive_of,
         messages.c.policy,
+        messages.c.trace,
     )
     .where(
         of_incarnation(messages),
@@ -49,7 +50,8 @@ BATCH = named(
 def message_of(row: Any) -> Message:
     """A turn's view of a stored message."""
     answers = (row.redrive_of or row.message_id) if row.policy == ANSWER else None
-    return Message(row.seq, row.message_id, from_json(row.payload), row.received_at, row.redrive_of, answers)
+    payload = from_json(row.payload)
+    return Message(row.seq, row.message_id, payload, row.received_at, row.redrive_of, answers, row.trace)
 
 
 def take_batch(

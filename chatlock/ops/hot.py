@@ -214,7 +214,8 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
             window_ms=request.window_ms,
             asked_at=request.asked_at,
         )
-        message = Message(stored.seq, submission.message_id, from_json(submission.payload), stored.now or 0)
+        payload, received_at = from_json(submission.payload), stored.now or 0
+        message = Message(stored.seq, submission.message_id, payload, received_at, trace=submission.trace)
         claimed = Queued(**ids, position=0, turn=stored.token)
         return Submitted(claimed, stored.incarnation, stored.seq, Granted(claim, (message,)))
     if stored.status == Status.PARKED:

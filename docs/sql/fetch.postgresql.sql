@@ -10,7 +10,7 @@ AND chatlock_threads.fetched_seq <= :b_fetched::BIGINT
 RETURNING chatlock_threads.fetched_seq;
 
 -- fetch.batch
-SELECT chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.payload, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_messages.policy
+SELECT chatlock_messages.seq, chatlock_messages.message_id, chatlock_messages.payload, chatlock_messages.received_at, chatlock_messages.redrive_of, chatlock_messages.policy, chatlock_messages.trace
 FROM chatlock_messages
 WHERE chatlock_messages.tenant = :b_tenant::VARCHAR
 AND chatlock_messages.thread_id = :b_thread::VARCHAR

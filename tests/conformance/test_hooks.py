@@ -6,12 +6,16 @@ import contextvars
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from chatlock import Answered, Chatlock, ClaimLost, TurnNotGranted
+from chatlock.dialects import checked_url
 from chatlock.hooks import (
     ClaimGranted,
     DeliveryEnded,
+    MessagesFetched,
     Notice,
+    SubmitBegan,
     SubmitEnded,
     TurnEnded,
     TurnEntered,
@@ -50,10 +54,13 @@ def only(told: list[Notice], kind: type[Any]) -> Any:
 def test_submit_that_runs_its_turn_tells_the_whole_of_it(chat: Any, told: list[Notice]) -> None:
     chat.handler()(lambda turn: "ok")
     chat.submit("c1", "hello", message_id="m1")
-    assert kinds(told) == ["ClaimGranted", "TurnEntered", "TurnEnded", "TurnLeft", "SubmitEnded"]
-    granted, entered, ended, left, submitted = told
+    inside = ["ClaimGranted", "MessagesFetched", "TurnEntered", "TurnEnded", "TurnLeft"]
+    assert kinds(told) == ["SubmitBegan", *inside, "SubmitEnded"]
+    began, granted, fetched, entered, ended, left, submitted = told
+    assert began == SubmitBegan(Key("t", "c1"), "m1", "default")
     assert isinstance(granted, ClaimGranted)
     assert isinstance(entered, TurnEntered)
+    assert fetched == MessagesFetched(granted.claim, entered.messages)
     assert isinstance(ended, TurnEnded)
     assert isinstance(left, TurnLeft)
     assert isinstance(submitted, SubmitEnded)
@@ -78,20 +85,35 @@ def test_calls_are_told_with_the_name_of_their_outcome(chat: Any, told: list[Not
     with pytest.raises(ZeroDivisionError):
         chat.submit("c1", "hello", message_id="m3")
     chat._executor.points = None
-    outcomes = [notice.outcome for notice in told if isinstance(notice, SubmitEnded)]
-    assert outcomes == ["granted", "queued", "already_answered", "conflict", "raised"]
+    ended = [(notice.outcome, notice.error_type) for notice in told if isinstance(notice, SubmitEnded)]
+    assert ended == [
+        ("granted", None),
+        ("queued", None),
+        ("already_answered", None),
+        ("conflict", None),
+        ("raised", "ZeroDivisionError"),
+    ]
+
+
+def test_submit_in_the_callers_transaction_tells_its_outcome(chat: Any, told: list[Notice], database: Database) -> None:
+    engine = create_engine(checked_url(database.url))
+    with engine.begin() as conn:
+        chat.submit("c1", "hello", conn=conn)
+    engine.dispose()
+    assert only(told, SubmitEnded).outcome == "queued"
 
 
 def test_turn_of_begin_is_never_entered(chat: Any, told: list[Notice]) -> None:
     chat.begin("c1", "hello").release()
-    assert kinds(told) == ["ClaimGranted", "SubmitEnded", "TurnEnded"]
+    assert kinds(told) == ["SubmitBegan", "ClaimGranted", "MessagesFetched", "SubmitEnded", "TurnEnded"]
     assert only(told, TurnEnded).how == "released"
 
 
 def test_block_is_entered_and_left(chat: Any, told: list[Notice]) -> None:
     with chat.turn("c1", "hello") as turn:
         turn.finish("ok")
-    assert kinds(told) == ["ClaimGranted", "SubmitEnded", "TurnEntered", "TurnEnded", "TurnLeft"]
+    granted = ["SubmitBegan", "ClaimGranted", "MessagesFetched", "SubmitEnded"]
+    assert kinds(told) == [*granted, "TurnEntered", "TurnEnded", "TurnLeft"]
 
 
 def test_handler_that_raises_is_a_failed_turn(chat: Any, told: list[Notice]) -> None:
@@ -100,7 +122,42 @@ def test_handler_that_raises_is_a_failed_turn(chat: Any, told: list[Notice]) -> 
 
     chat.handler()(broken)
     chat.submit("c1", "hello", wait_ms=0)
-    assert only(told, TurnEnded).how == "failed"
+    ended = only(told, TurnEnded)
+    assert (ended.how, ended.error_type) == ("failed", "ValueError")
+
+
+def test_every_fetch_tells_what_it_brought(chat: Any, told: list[Notice]) -> None:
+    turn = chat.begin("c1", "hello")
+    chat.submit("c1", "more", message_id="m2", wait_ms=0)
+    turn.fetch()
+    turn.fetch()  # brings nothing
+    fetched = [[m.payload for m in notice.messages] for notice in told if isinstance(notice, MessagesFetched)]
+    assert fetched == [["hello"], ["more"]]
+
+
+def test_trace_is_stored_with_a_message_and_found_by_its_turn(chat: Any) -> None:
+    traces = iter(["hot", "beside", "locked", "edit"])
+    chat.subscribe(lambda notice: None, trace=lambda: next(traces))
+    turn = chat.begin("c1", "hello")
+    assert [m.trace for m in turn.messages] == ["hot"]
+    chat.submit("c1", "more", wait_ms=0)
+    chat.submit("c1", "last", message_id="m3", wait_ms=0, expire_ms=60_000)
+    chat.edit("c1", "m3", "edited", "m4")
+    assert [m.trace for m in turn.fetch()] == ["beside", "edit"]
+
+
+@pytest.mark.parametrize(
+    "trace", ["x" * 513, "a\0b", "caf\u00e9", 7, None], ids=["long", "nul", "other", "int", "none"]
+)
+def test_trace_that_cannot_be_one_is_not_stored(chat: Any, trace: Any) -> None:
+    chat.subscribe(lambda notice: None, trace=lambda: trace)
+    assert chat.begin("c1", "hello").messages[0].trace is None
+
+
+def test_trace_that_raises_is_logged_and_the_message_stored(chat: Any, caplog: pytest.LogCaptureFixture) -> None:
+    chat.subscribe(lambda notice: None, trace=lambda: 1 / 0)
+    assert chat.begin("c1", "hello").messages[0].trace is None
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["hook.failed"]
 
 
 def test_claims_name_who_claimed(chat: Any, told: list[Notice], database: Database) -> None:
@@ -175,15 +232,16 @@ def test_subscriber_that_raises_stops_nothing_and_is_logged(
     chat.subscribe(told.append)  # the second time
     chat.handler()(lambda turn: "ok")
     assert isinstance(chat.submit("c1", "hello"), Answered)
-    assert len(told) == 5
-    assert [record.message.partition(":")[0] for record in caplog.records] == ["hook.failed"] * 5
+    assert len(told) == 7
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["hook.failed"] * 7
 
 
 def test_without_a_subscriber_no_notice_is_made(chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(*facts: Any) -> None:
         raise AssertionError("a notice was made for nobody")
 
-    for name in ("flows.ClaimGranted", "flows.TurnEnded", "inside.TurnEntered", "hooks.SubmitEnded"):
+    submits, turns = ("hooks.SubmitBegan", "hooks.SubmitEnded"), ("flows.ClaimGranted", "flows.TurnEnded")
+    for name in (*submits, *turns, "flows.MessagesFetched", "inside.TurnEntered"):
         monkeypatch.setattr(f"chatlock.{name}", made)
     chat.handler()(lambda turn: "ok")
     assert isinstance(chat.submit("c1", "hello"), Answered)

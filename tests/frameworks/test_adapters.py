@@ -103,6 +103,7 @@ def test_chatlock_and_pure_asgi_import_no_framework() -> None:
         "openai",
         "langgraph",
         "langchain_core",
+        "opentelemetry",
     }
     code = (
         f"import chatlock, chatlock.middleware.asgi, sys, json;print(json.dumps(sorted({wanted} & set(sys.modules))))"

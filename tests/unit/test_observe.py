@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +17,7 @@ from chatlock.hooks import ClaimGranted, DeliveryEnded, SubmitEnded, TurnEnded, 
 from chatlock.inputs import Key
 from chatlock.observe import prometheus, share_files_as
 from chatlock.ops.base import Claim
+from tests.support import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,3 +112,44 @@ def test_processes_that_follow_each_other_add_up_in_shared_files(tmp_path: Path,
     collector(registry, path=str(tmp_path))
     assert samples(registry) == {'chatlock_reclaims_total{reason="lease"}': 3}
     assert len(list(tmp_path.glob("counter_*.db"))) == files
+
+
+def said() -> dict[str, tuple[set[str], set[str]]]:
+    """What the product's code logs: the levels and fields of each event."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for path in sorted((ROOT / "chatlock").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        kept = {}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict() as value):
+                    kept[name] = value
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[ast.Constant(value=text), *_]
+                ):
+                    given = [word.value for word in node.keywords if word.arg == "extra"]
+                    fields = [kept[value.id] if isinstance(value, ast.Name) else value for value in given]
+                    for event in names_of(text):
+                        levels, names = found.setdefault(event, (set(), set()))
+                        levels.add("error" if level == "exception" else level)
+                        names |= {key.value for value in fields for key in value.keys}  # type: ignore[attr-defined]
+    return found
+
+
+def names_of(text: str) -> list[str]:
+    """The events that a message names; the poller's two loops log in one place."""
+    event = text.partition(":")[0]
+    return [event.replace("%s", loop) for loop in ("sweep", "dispatch")] if "%s" in event else [event]
+
+
+def test_every_log_event_is_documented_with_its_levels_and_fields() -> None:
+    table = (ROOT / "docs" / "observing.md").read_text().split("| event | level | fields | means |\n| --- |")[1]
+    documented = {}
+    for row in table.split("\n\n")[0].splitlines()[1:]:
+        events, levels, fields = (column for column in row.split("|")[1:4])
+        for event in re.findall(r"`([\w.]+)`", events):
+            assert event not in documented
+            documented[event] = (set(levels.strip().split(", ")), set(re.findall(r"`(\w+)`", fields)))
+    assert documented == said()

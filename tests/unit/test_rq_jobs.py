@@ -20,6 +20,7 @@ from rq.job import Job, JobStatus
 from rq.utils import now
 
 from chatlock import Chatlock, InvalidInput
+from chatlock.hooks import Hooks
 from chatlock.inputs import Key, key_hash
 from chatlock.io import drive
 from chatlock.ops.due import Dispatched
@@ -265,7 +266,8 @@ def test_work_horse_goes_only_when_its_wakes_were_sent() -> None:
     async def run_due(key: Key, by: str) -> None:
         wake.send("name")
 
-    client = SimpleNamespace(_run_due=run_due, _flows=SimpleNamespace(config=SimpleNamespace(wake=wake)))
+    flows = SimpleNamespace(config=SimpleNamespace(wake=wake), hooks=Hooks())
+    client = SimpleNamespace(_run_due=run_due, _flows=flows)
     host = SimpleNamespace(client=client, run=drive)
     serving = threading.Thread(target=_serve, args=(host, KEY))
     serving.start()
