@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from chatlock import (
@@ -22,6 +23,7 @@ from chatlock import (
     Refused,
     StoreUnavailable,
     SubmitOptions,
+    Superseded,
     Unknown,
 )
 from chatlock.middleware.detached import Detached, Submitting
@@ -38,20 +40,26 @@ UNSTORABLE = frozenset({"bad_text", "too_large"})
 
 @dataclass(frozen=True)
 class Inbound:
-    """A platform's message.  message_id: the platform's own, the same over its retries.  edited: its new text."""
+    """A platform's message.  message_id: the platform's own, the same over its retries.
+
+    edited: this is its new text.  deleted: it is there no more, and there is no payload.
+    """
 
     thread: str
     message_id: str
     payload: Any
     edited: bool = False
+    deleted: bool = False
+
+    def ids(self) -> Iterator[str]:
+        """The id of the message, of its first edit, and so on."""
+        yield self.message_id
+        for number in range(1, EDITS_MAX + 1):
+            yield f"{self.message_id}:{number}"
 
     def edits(self) -> Iterator[tuple[str, str]]:
         """The message and the id of its first edit, then that edit and the id of the next, and so on."""
-        old = self.message_id
-        for number in range(1, EDITS_MAX + 1):
-            new = f"{self.message_id}:{number}"
-            yield old, new
-            old = new
+        return pairwise(self.ids())
 
 
 class AsyncInbox:
@@ -64,10 +72,12 @@ class AsyncInbox:
     async def take(self, message: Inbound) -> bool:
         """Whether the message needs no further care: it is stored, has been before, or can never be.
 
-        False for the edit of a message that is not known here.  Raises StoreUnavailable (have it delivered again), and
-        InvalidInput for options that are wrong.
+        False for the edit or deletion of a message that is not known here.  Raises StoreUnavailable (have it delivered
+        again), and InvalidInput for options that are wrong.
         """
         try:
+            if message.deleted:
+                return _taken(await self._deleted(message))
             return _taken(await (self._edited(message) if message.edited else self._stored(message)))
         except InvalidInput as error:
             return _never(error)
@@ -84,6 +94,15 @@ class AsyncInbox:
                 break
         return outcome
 
+    async def _deleted(self, message: Inbound) -> Outcome | None:
+        outcome, tenant = None, self._options.get("tenant")
+        for message_id in message.ids():
+            found = await self._chat.cancel(message.thread, message_id, tenant=tenant)
+            outcome = _newer(outcome, found)
+            if not isinstance(found, Superseded):
+                break
+        return outcome
+
 
 class Inbox:
     """Takes messages in for a Chatlock.  Their turns run in OS threads of their own."""
@@ -95,6 +114,8 @@ class Inbox:
     def take(self, message: Inbound) -> bool:
         """See AsyncInbox.take."""
         try:
+            if message.deleted:
+                return _taken(self._deleted(message))
             return _taken(self._edited(message) if message.edited else self._stored(message))
         except InvalidInput as error:
             return _never(error)
@@ -131,6 +152,20 @@ class Inbox:
             if not isinstance(outcome, Conflict):
                 break
         return outcome
+
+    def _deleted(self, message: Inbound) -> Outcome | None:
+        outcome, tenant = None, self._options.get("tenant")
+        for message_id in message.ids():
+            found = self._chat.cancel(message.thread, message_id, tenant=tenant)
+            outcome = _newer(outcome, found)
+            if not isinstance(found, Superseded):
+                break
+        return outcome
+
+
+def _newer(told: Outcome | None, found: Outcome) -> Outcome:
+    """A superseded message has an edit, or something else took its place."""
+    return told if told is not None and isinstance(found, NotFound) else found
 
 
 def _submission(options: SubmitOptions, message: Inbound) -> SubmitOptions:

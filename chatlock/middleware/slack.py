@@ -66,7 +66,8 @@ def addressed(event: dict[str, Any]) -> bool:
 def inbox(
     chat: Chatlock | AsyncChatlock, *, accepts: Accepts = addressed, **options: Unpack[SubmitOptions]
 ) -> Callable[..., Any]:
-    """The middleware for app.use: stores the messages of people that `accepts(event)` holds for, and their edits.
+    """The middleware for app.use: stores the messages of people that `accepts(event)` holds for, and their edits, and
+    cancels what they delete before a turn has it.
 
     What it has stored goes to no listener of the app: the handler of `chat` answers it.  Everything else goes on.
     Retries and the two events of one mention are one message.  A message that cannot be stored now is answered 500, and
@@ -105,6 +106,8 @@ def _inbound(body: dict[str, Any], context: Any, accepts: Accepts) -> Inbound | 
     team = context.team_id or context.enterprise_id
     if event["type"] == "message" and event.get("subtype") == "message_changed":
         return _edit(event, team)
+    if event["type"] == "message" and event.get("subtype") == "message_deleted":
+        return _deletion(event, team)
     if event["type"] not in ("message", "app_mention") or not _by_person(event) or not accepts(event):
         return None
     return Inbound(_place(event, event, team).thread, event["ts"], _payload(event))
@@ -118,6 +121,13 @@ def _edit(event: dict[str, Any], team: str) -> Inbound | None:
         return None
     payload = {**_payload(message), "edited": message["edited"]["ts"]}
     return Inbound(_place(event, message, team).thread, message["ts"], payload, edited=True)
+
+
+def _deletion(event: dict[str, Any], team: str) -> Inbound | None:
+    message = event.get("previous_message", {})
+    if not _by_person(message):
+        return None
+    return Inbound(_place(event, message, team).thread, message["ts"], None, deleted=True)
 
 
 def _by_person(message: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from slack_bolt.authorization import AuthorizeResult
 from slack_sdk import WebClient
 from slack_sdk.signature import SignatureVerifier
 
-from chatlock import AsyncChatlock, Chatlock, Delivery, InvalidInput, Key, Limits, NotFound, Queued
+from chatlock import AsyncChatlock, Cancelled, Chatlock, Delivery, InvalidInput, Key, Limits, NotFound, Queued
 from chatlock.middleware import inbox as shared
 from chatlock.middleware.slack import Place, inbox
 from examples.slack_bot import __main__ as example
@@ -158,6 +158,11 @@ def edited(ts: str, text: str, at: str, before: str = "") -> dict[str, Any]:
     return said(at, subtype="message_changed", message=message, previous_message=previous)
 
 
+def deleted(ts: str, at: str, **more: Any) -> dict[str, Any]:
+    previous = {"type": "message", "user": "U1", "text": "hello", "ts": ts, **more}
+    return said(at, subtype="message_deleted", deleted_ts=ts, previous_message=previous)
+
+
 async def eventually(predicate: Any) -> None:
     await asyncio.to_thread(until, predicate)
 
@@ -217,6 +222,34 @@ def test_edit_replaces_a_message_that_waits_and_no_other(kind: str, sqlite_datab
             assert bot.turns == [["one"], ["two!!"]]
             assert posted.replies == [(None, "re: one"), (None, "re: two!!")]
             assert sorted(bot.heard) == ["1.6", "1.7"]
+
+    asyncio.run(scene())
+
+
+def test_deletion_cancels_a_message_that_waits_and_no_other(
+    kind: str, sqlite_database: Database, posted: Posted
+) -> None:
+    async def scene() -> None:
+        async with serving(kind, sqlite_database.url, posted) as bot:
+            gate = await held(bot, said("1.1", "one"))
+            for waiting in (
+                said("1.2", "two"),
+                said("1.3", "three"),
+                edited("1.3", "three!", "1.4"),
+                said("1.5", "four"),
+            ):
+                assert await bot.post(waiting) == 200
+            for ts in ("1.2", "1.3", "1.3", "1.1"):  # the last is in the turn
+                assert await bot.post(deleted(ts, "2.1")) == 200
+            assert bot.heard == []
+            for others in (deleted("9.9", "2.2"), deleted("1.5", "2.3", bot_id="B9")):
+                assert await bot.post(others) == 200
+            gate.open()
+            await eventually(lambda: len(posted.messages) == 2 and len(bot.heard) == 2)
+            assert bot.turns == [["one"], ["four"]]
+            assert sorted(bot.heard) == ["2.2", "2.3"]
+            for message_id in ("1.2", "1.3:1"):
+                assert isinstance(await bot.status("slack:T1:D1:", message_id), Cancelled)
 
     asyncio.run(scene())
 
