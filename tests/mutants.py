@@ -216,6 +216,13 @@ TABLE = (
         '.values(priority=b("priority"))',
         SHARING,
     ),
+    Mutant(
+        "attach_leads_to_itself",
+        "middleware/endpoints.py",
+        "_below(path, refused.message_id)",
+        "_below(path, asked.message_id)",
+        "tests/acceptance/test_rivals.py -k http",
+    ),
     # -- what is told --------------------------------------------------------------------------------------------
     Mutant("hot_submit_tells_no_eta", "ops/hot.py", "position=position, eta_ms=eta)", "position=position)", ESTIMATES),
     Mutant(

@@ -96,11 +96,11 @@ class Endpoints:
         return await self._take_in(owner, thread, payload, asked, f"{path.rsplit('/', 3)[0]}/messages")
 
     async def _take_in(self, owner: str, thread: str, payload: Any, asked: Asked, path: str) -> Answer | Stream:
-        where = f"{path}/{quote(asked.message_id, safe='')}"
+        where = _below(path, asked.message_id)
         submitting = self.submitting(owner, thread, payload, asked)
         refused = await submitting.refused()
         if refused is not None:
-            return answer_to_submit(refused, where)
+            return answer_to_submit(refused, _below(path, refused.message_id))  # attached: it is another message's
         if asked.streams:
             return self._stream(owner, thread, asked.message_id, None, Content_Location=where)
         outcome = await submitting.outcome(asked.wait_ms / 1000)
@@ -149,6 +149,11 @@ class Endpoints:
             async for event in events:
                 if event.kind != "chunk" or _is_after(event.id, last_id):
                     yield event
+
+
+def _below(path: str, message_id: str) -> str:
+    """Where a message is found."""
+    return f"{path}/{quote(message_id, safe='')}"
 
 
 def _is_after(event_id: str, last_id: str | None) -> bool:

@@ -7,13 +7,17 @@ of TABLE, which the tests themselves fill.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from chatlock import (
     AlreadyAnswered,
     Answered,
+    AsyncChatlock,
     Busy,
     Cancelled,
     Chatlock,
@@ -29,6 +33,7 @@ from chatlock import (
     Superseded,
     Swept,
 )
+from chatlock.middleware.fastapi import router
 from tests.conformance import rows
 from tests.support.databases import Database
 
@@ -42,7 +47,7 @@ class Fault(NamedTuple):
 
 
 TABLE: list[Fault] = []
-REPORTED = 18
+REPORTED = 20
 """Lines of the table: a test that loses its line is found."""
 
 
@@ -76,6 +81,20 @@ def chats(sqlite_database: Database) -> Iterator[Callable[..., Chatlock]]:
 @pytest.fixture
 def chat(chats: Callable[..., Chatlock]) -> Chatlock:
     return chats()
+
+
+@pytest.fixture
+def front(sqlite_database: Database) -> Iterator[Callable[[Any], TestClient]]:
+    """A front end's HTTP client of an application with this policy."""
+    with ExitStack() as opened:
+
+        def make(policy: Any) -> TestClient:
+            chat = AsyncChatlock(sqlite_database.url, policy=policy, poller=False)
+            app = FastAPI(on_shutdown=[chat.close])
+            app.include_router(router(chat, tenant=lambda: "t"))
+            return opened.enter_context(TestClient(app))
+
+        yield make
 
 
 def sent(chat: Chatlock, *names: str, **options: Any) -> list[Any]:
@@ -230,6 +249,37 @@ def test_busy_names_its_holder_and_a_precondition_is_judged_at_once(chat: Chatlo
         (refused,) = sent(chat, "m3", if_idle=True)
         assert refused == Refused(message_id="m3", reason="not_idle", state="running")
         turn.finish("one")
+
+
+@fault(
+    "busy over HTTP is a bare conflict, with nothing to attach to",
+    "paperclipai/paperclip#10381, letta-ai/letta-code#2622",
+)
+def test_busy_over_http_tells_how_its_holder_is_and_leads_to_its_reply(
+    chat: Chatlock, front: Callable[[Any], TestClient]
+) -> None:
+    rejecting, attaching = front("reject"), front("attach")
+    with chat.turn("c1", "m1", message_id="m1") as turn:
+        busy = rejecting.post("/threads/c1/messages", json="m2")
+        assert (busy.status_code, busy.json()["type"]) == (409, "urn:chatlock:problem:thread-busy")
+        assert (busy.json()["live"], busy.json()["position"], busy.headers["Retry-After"]) == (True, 1, "2")
+        assert busy.json()["since_ms"] >= 0
+        attached = attaching.post("/threads/c1/messages", json="m2", headers={"Prefer": "respond-async"})
+        assert (attached.status_code, attached.headers["Location"]) == (202, "/threads/c1/messages/m1")
+        turn.finish("one")
+    assert attaching.get(attached.headers["Location"]).json()["reply"] == "one"
+
+
+@fault("what is queued is not said: complete silence, no place in the queue", "NousResearch/hermes-agent#10068, #11118")
+def test_queued_message_is_told_its_place_and_what_becomes_of_it(chat: Chatlock) -> None:
+    with chat.turn("c1", "m1", message_id="m1") as turn:
+        assert [outcome.position for outcome in sent(chat, "m2", "m3")] == [1, 2]
+        assert chat.status("c1", "m1") == Queued(message_id="m1", seq=1, position=0, turn=turn.token)
+        chat.cancel("c1", "m2")
+        assert chat.status("c1", "m3") == Queued(message_id="m3", seq=3, position=1)
+        turn.finish("one")
+    assert isinstance(chat.status("c1", "m2"), Cancelled)
+    assert chat.status("c1", "m3") == Queued(message_id="m3", seq=3, position=0)
 
 
 @fault("three messages typed in a row are three turns", "vercel/chat#414")
