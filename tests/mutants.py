@@ -219,8 +219,8 @@ TABLE = (
     Mutant(
         "attach_leads_to_itself",
         "middleware/endpoints.py",
-        "_below(path, refused.message_id)",
-        "_below(path, asked.message_id)",
+        "below(path, refused.message_id)",
+        "below(path, asked.message_id)",
         "tests/acceptance/test_rivals.py -k http",
     ),
     # -- what is told --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from chatlock import InvalidInput
 
@@ -73,6 +74,11 @@ def addressable(message_id: str) -> str:
     if "/" in message_id or message_id in (".", "..") or _SURROGATE.search(message_id):
         raise InvalidInput("bad_message_id", "a message id is text without a slash, and neither . nor ..")
     return message_id
+
+
+def below(path: str, message_id: str) -> str:
+    """Where a message is found, below the path of its thread's messages."""
+    return f"{path}/{quote(message_id, safe='')}"
 
 
 def wait_ms_of(prefer: str | None) -> int:

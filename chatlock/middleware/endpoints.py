@@ -15,10 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import aclosing, suppress
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec
-from urllib.parse import quote
 
 from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, MissingTenant, NotFound, Outcome, Queued
-from chatlock.middleware.asked import Asked, body_of, check_json, named_turn, payload_of
+from chatlock.middleware.asked import Asked, below, body_of, check_json, named_turn, payload_of
 from chatlock.middleware.detached import Detached, Submitting
 from chatlock.middleware.http import (
     Answer,
@@ -96,11 +95,11 @@ class Endpoints:
         return await self._take_in(owner, thread, payload, asked, f"{path.rsplit('/', 3)[0]}/messages")
 
     async def _take_in(self, owner: str, thread: str, payload: Any, asked: Asked, path: str) -> Answer | Stream:
-        where = _below(path, asked.message_id)
+        where = below(path, asked.message_id)
         submitting = self.submitting(owner, thread, payload, asked)
         refused = await submitting.refused()
         if refused is not None:
-            return answer_to_submit(refused, _below(path, refused.message_id))  # attached: it is another message's
+            return answer_to_submit(refused, below(path, refused.message_id))  # attached: it is another message's
         if asked.streams:
             return self._stream(owner, thread, asked.message_id, None, Content_Location=where)
         outcome = await submitting.outcome(asked.wait_ms / 1000)
@@ -149,11 +148,6 @@ class Endpoints:
             async for event in events:
                 if event.kind != "chunk" or _is_after(event.id, last_id):
                     yield event
-
-
-def _below(path: str, message_id: str) -> str:
-    """Where a message is found."""
-    return f"{path}/{quote(message_id, safe='')}"
 
 
 def _is_after(event_id: str, last_id: str | None) -> bool:
