@@ -99,6 +99,8 @@ class ChatApp:
                 return await endpoints.post(owner, thread, headers, body, path)
             case "GET", "threads", thread, "messages", message_id:
                 return await endpoints.read(owner, thread, message_id)
+            case "PATCH", "threads", thread, "messages", message_id:
+                return await endpoints.edit(owner, thread, message_id, headers, body, path)
             case "GET", "threads", thread, "messages", message_id, "events":
                 return await endpoints.events(owner, thread, message_id, headers)
             case "POST", "threads", thread, "messages", message_id, "cancel":

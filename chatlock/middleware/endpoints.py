@@ -3,6 +3,7 @@
 POST /threads/{thread}/messages
 GET  /threads/{thread}/messages/{message_id}
 GET  /threads/{thread}/messages/{message_id}/events
+PATCH /threads/{thread}/messages/{message_id}
 POST /threads/{thread}/messages/{message_id}/cancel
 POST /threads/{thread}/questions/{question_id}/answer
 POST /threads/{thread}/cancel
@@ -10,34 +11,31 @@ POST /threads/{thread}/cancel
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
-from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, MissingTenant, NotFound, Outcome, Queued
+from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, MissingTenant, NotFound, Queued
 from chatlock.middleware.asked import Asked, below, body_of, check_json, named_turn, payload_of
 from chatlock.middleware.detached import Detached, Submitting
+from chatlock.middleware.events import as_sse
 from chatlock.middleware.http import (
     Answer,
     Stream,
     answer,
     answer_to_cancel,
+    answer_to_edit,
     answer_to_error,
     answer_to_status,
     answer_to_stop,
     answer_to_submit,
-    document,
-    sse,
 )
 
 P = ParamSpec("P")
 Headers = Mapping[str, str]
 
 DIGITS_MAX = 15
-QUIET_S = 15.0
-"""A stream says so often that it is alive: proxies close what is silent for longer."""
 STREAMED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -124,6 +122,16 @@ class Endpoints:
         return self._stream(owner, thread, message_id, last_id)
 
     @answers
+    async def edit(
+        self, owner: str, thread: str, message_id: str, headers: Headers, body: AsyncIterator[bytes], path: str
+    ) -> Answer | Stream:
+        """Puts a new message in place of one that no turn has: the body is its payload, Idempotency-Key its id."""
+        check_json(headers)
+        payload, edit_id = payload_of(await body_of(body)), Asked.of(headers).message_id
+        outcome = await self.chat.edit(thread, message_id, payload, edit_id, tenant=owner)
+        return answer_to_edit(outcome, edit_id, below(path.rsplit("/", 1)[0], edit_id))
+
+    @answers
     async def cancel(self, owner: str, thread: str, message_id: str) -> Answer | Stream:
         """Cancels a message that no turn has fetched."""
         return answer_to_cancel(await self.chat.cancel(thread, message_id, tenant=owner))
@@ -156,41 +164,3 @@ def _is_after(event_id: str, last_id: str | None) -> bool:
     seen_turn, _, seen = (last_id or "").rpartition("-")
     known = seen.isdecimal() and len(seen) <= DIGITS_MAX
     return turn != seen_turn or not known or int(number) > int(seen)
-
-
-def data_of(event: Event) -> Any:
-    """An event's data as JSON."""
-    return document(event.data) if isinstance(event.data, Outcome) else event.data
-
-
-async def as_sse(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    """Events as text/event-stream; an error after the stream began is an event of its own."""
-    source: Any = events
-    async with aclosing(source):
-        upcoming: asyncio.Future[Event] | None = asyncio.ensure_future(anext(source))
-        try:
-            await asyncio.sleep(0)  # whoever has received anything listens already
-            yield b"retry: 1000\n\n"
-            while True:
-                upcoming = upcoming or asyncio.ensure_future(anext(source))
-                if not (await asyncio.wait({upcoming}, timeout=QUIET_S))[0]:
-                    yield b": still here\n\n"
-                    continue
-                event, upcoming = upcoming.result(), None
-                yield sse(event.id, event.kind, data_of(event))
-        except StopAsyncIteration:
-            return
-        except ChatlockError as error:
-            yield sse("error", "error", answer_to_error(error).body)
-        finally:
-            await _stopped(upcoming)
-
-
-async def _stopped(upcoming: asyncio.Future[Event] | None) -> None:
-    """Cancels the wait for the next event.  A server may cancel again and again meanwhile."""
-    if upcoming is None:
-        return
-    upcoming.cancel()
-    while not upcoming.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({upcoming})

@@ -113,6 +113,10 @@ def _add_http(api: Any, endpoints: Endpoints, owner_of: Any) -> None:
         headers = headers_of(request.scope["headers"])
         return reply(await endpoints.events(owner, thread, message_id, headers))
 
+    async def edit(request: Any, thread: str, message_id: str, owner: Any = owner_of) -> Any:
+        headers, body = headers_of(request.scope["headers"]), parts_of(request.receive)
+        return reply(await endpoints.edit(owner, thread, message_id, headers, body, path_of(request.scope)))
+
     async def cancel(request: Any, thread: str, message_id: str, owner: Any = owner_of) -> Any:
         return reply(await endpoints.cancel(owner, thread, message_id))
 
@@ -127,6 +131,7 @@ def _add_http(api: Any, endpoints: Endpoints, owner_of: Any) -> None:
         (post, f"{THREAD}/messages", "POST", openapi.POST),
         (read, MESSAGE, "GET", openapi.READ),
         (events, f"{MESSAGE}/events", "GET", openapi.FOLLOW),
+        (edit, MESSAGE, "PATCH", openapi.EDIT),
         (cancel, f"{MESSAGE}/cancel", "POST", openapi.CANCEL),
         (stop, f"{THREAD}/cancel", "POST", openapi.STOP),
         (answer, f"{THREAD}/questions/{{question_id}}/answer", "POST", openapi.ANSWER),

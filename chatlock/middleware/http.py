@@ -160,6 +160,13 @@ def answer_to_cancel(outcome: Outcome) -> Answer:
     return answer_to_status(outcome)
 
 
+def answer_to_edit(outcome: Outcome, edit_id: str, where: str) -> Answer:
+    """The answer to an edit: what becomes of the new message, or why the old one stays.  where: the new message's."""
+    if isinstance(outcome, AlreadyAnswered) and outcome.message_id != edit_id:
+        return problem(409, "message-answered", "The message was answered")
+    return answer_to_cancel(outcome) if isinstance(outcome, Refused) else answer_to_submit(outcome, where)
+
+
 def answer_to_stop(receipt: CancelReceipt) -> Answer:
     """The answer to the wish that a turn stops: what becomes of the messages."""
     if not receipt.done:

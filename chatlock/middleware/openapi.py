@@ -134,6 +134,18 @@ READ: dict[str, Any] = {
         **problems(400, 401, 404, 503),
     },
 }
+EDIT: dict[str, Any] = {
+    "operation_id": "edit_message",
+    "status_code": 202,
+    "responses": {
+        200: _told(
+            "The new message was answered", (AlreadyAnswered,), "Content-Location", "ETag", "Idempotency-Replayed"
+        ),
+        202: _told("Stored in its place", (Queued, Parked), "Location", "Retry-After", "Preference-Applied", "ETag"),
+        **problems(400, 401, 404, 409, 410, 413, 415, 422, 503),
+    },
+    "openapi_extra": {"requestBody": _PAYLOAD, "parameters": [_KEY]},
+}
 FOLLOW: dict[str, Any] = {
     "operation_id": "follow_message",
     "responses": {

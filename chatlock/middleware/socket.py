@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from chatlock import ChatlockError, InvalidInput
 from chatlock.middleware.asked import BODY_BYTES_MAX, WAIT_MS, Asked, addressable, payload_of, turn_of
 from chatlock.middleware.connection import Receive, Send
-from chatlock.middleware.endpoints import Endpoints, data_of
+from chatlock.middleware.endpoints import Endpoints
+from chatlock.middleware.events import data_of
 from chatlock.middleware.http import Answer, answer_to_cancel, answer_to_error, answer_to_submit, compact, document
 
 Wish = dict[str, str | None]

@@ -182,6 +182,35 @@ def test_pending_message_is_cancelled(front: Front) -> None:
     assert (again.status_code, again.json()["type"]) == (409, "urn:chatlock:problem:message-cancelled")
 
 
+def test_edit_takes_the_place_of_a_message_that_waits(front: Front) -> None:
+    gate = front.hold()
+    front.post("one", key="one", Prefer="wait=0")
+    gate.wait_entered()
+    front.post("two", key="two", Prefer="wait=0")
+
+    def edit(key: str, payload: str, edit_id: str, user: str = "ann") -> httpx.Response:
+        headers = {"Idempotency-Key": edit_id, "X-User": user}
+        return front.http.patch(f"{front.messages}/{key}", json=payload, headers=headers)
+
+    told = edit("two", "two!", "edit")
+    assert (told.status_code, told.json()["outcome"], told.json()["message_id"]) == (202, "queued", "edit")
+    assert edit("two", "two!", "edit").json()["seq"] == told.json()["seq"]
+    assert front.http.get(told.headers["location"]).json()["message_id"] == "edit"
+    assert edit("two", "other", "edit").status_code == 422
+    assert edit("two", "two!!", "late").json()["type"] == "urn:chatlock:problem:message-superseded"
+    in_turn = edit("one", "one!", "e1")
+    assert (in_turn.status_code, in_turn.json()["type"]) == (409, "urn:chatlock:problem:in-turn")
+    theirs, nothing = edit("edit", "x", "e2", "bob"), edit("nothing", "x", "e2")
+    assert (theirs.status_code, theirs.content) == (404, nothing.content)
+    gate.open()
+    until(lambda: answered(front, "edit"), what="the answer")
+    assert edit("two", "two!", "edit").headers["idempotency-replayed"] == "true"
+    answer = edit("one", "one!", "e3")
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:chatlock:problem:message-answered")
+    assert front.get("two").json()["outcome"] == "superseded"
+    assert front.runs == 2
+
+
 @pytest.mark.parametrize("of", ["", "/events", "/cancel"])
 def test_other_tenant_sees_what_never_existed(front: Front, of: str) -> None:
     front.post(key="k")

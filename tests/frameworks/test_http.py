@@ -34,7 +34,7 @@ from chatlock import (
     Superseded,
     Unknown,
 )
-from chatlock.middleware import endpoints, openapi
+from chatlock.middleware import events, openapi
 from chatlock.middleware.detached import Detached
 from chatlock.middleware.http import PROBLEM, answer_to_error, answer_to_status, answer_to_submit
 from tests.frameworks.conftest import Front
@@ -102,16 +102,16 @@ def test_broken_setup_is_500_and_says_nothing_of_it() -> None:
     assert SECRET.encode() not in told.content()
 
 
-def parts_of(*events: Event | Exception, hold: asyncio.Event | None = None) -> AsyncIterator[bytes]:
+def parts_of(*told: Event | Exception, hold: asyncio.Event | None = None) -> AsyncIterator[bytes]:
     async def source() -> AsyncIterator[Event]:
-        for event in events:
+        for event in told:
             if isinstance(event, Exception):
                 raise event
             yield event
         if hold is not None:
             await hold.wait()
 
-    return endpoints.as_sse(source())
+    return events.as_sse(source())
 
 
 def test_error_after_the_stream_began_is_an_event() -> None:
@@ -126,7 +126,7 @@ def test_error_after_the_stream_began_is_an_event() -> None:
 
 
 def test_silent_stream_says_that_it_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "QUIET_S", 0.01)
+    monkeypatch.setattr(events, "QUIET_S", 0.01)
 
     async def play() -> list[bytes]:
         parts: Any = parts_of(hold=asyncio.Event())

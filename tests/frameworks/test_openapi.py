@@ -32,7 +32,10 @@ CHECKS = [
     response_schema_conformance,
     unsupported_method,
 ]
-OPERATIONS = ["submit_message", "read_message", "follow_message", "cancel_message", "answer_question", "stop_turn"]
+OPERATIONS = [
+    *("submit_message", "read_message", "follow_message", "edit_message", "cancel_message", "answer_question"),
+    "stop_turn",
+]
 FEW = settings(
     max_examples=scaled(8, 500),
     deadline=None,
@@ -81,7 +84,9 @@ def test_whatever_stands_in_the_headers_gets_an_answer(front: Front) -> None:
     @FEW
     @given(
         headers=st.dictionaries(st.sampled_from(HEADERS), VALUES, max_size=4),
-        ask=st.sampled_from([("POST", ""), ("GET", "/m"), ("GET", "/m/events"), ("POST", "/m/cancel")]),
+        ask=st.sampled_from(
+            [("POST", ""), ("GET", "/m"), ("GET", "/m/events"), ("POST", "/m/cancel"), ("PATCH", "/m")]
+        ),
     )
     def play(headers: dict[str, bytes], ask: tuple[str, str]) -> None:
         method, path = ask
