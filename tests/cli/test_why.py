@@ -30,7 +30,8 @@ LINES = {
     " frees itself when the question is answered;"
     " now: chatlock answer --question question-1 --decision TEXT --tenant acme awaiting",
     "untaken": "untaken: no worker (1 message waits, due for 28 min; a poller sweeps, but no process has a"
-    " handler of agent night: start the application); does not free itself; now: chatlock doctor",
+    " handler of agent night: start the application; or a tenant_turns_max is reached: 5 turns of its tenant run);"
+    " does not free itself; now: chatlock doctor",
     "hung": "hung: holder hung (turn 1 of worker-1, claimed 6 min ago; it has run for over half of its window of"
     " 10 min); frees itself when its window ends in 3 min;"
     " now: chatlock threads free --turn 1 --force --reason WHY --tenant acme hung",
@@ -178,6 +179,17 @@ def test_waiting(change: dict[str, int], around: Surroundings, expected: Cause) 
 def test_a_thread_that_was_handed_to_a_worker_says_so() -> None:
     handed = replace(IDLE, due_at=900_000, dispatched_until=915_000)
     assert "it was handed to a worker, and none claimed it" in explain(handed, SWEPT, Limits()).text
+
+
+@pytest.mark.parametrize("dispatched_until", [0, 915_000])
+def test_limit_of_a_tenant_is_named_where_it_may_be_the_cause(dispatched_until: int) -> None:
+    thread = replace(IDLE, due_at=900_000, dispatched_until=dispatched_until)
+    named = explain(thread, replace(SWEPT, running_of_tenant=2), Limits())
+    assert (named.cause, named.text.rpartition("; ")[2]) == (
+        Cause.NO_WORKER,
+        "or a tenant_turns_max is reached: 2 turns of its tenant run",
+    )
+    assert "tenant_turns_max" not in explain(thread, SWEPT, Limits()).text
 
 
 @pytest.mark.parametrize(
