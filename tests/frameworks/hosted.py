@@ -49,6 +49,13 @@ app.include_router(router(chat, tenant=tenant, drain_s=0.2))
 install(app)
 
 
+@app.post("/plain/{thread}")
+async def plain(thread: str, held_turn: AsyncTurn = Depends(turn(chat, tenant=tenant, agent="attached"))) -> Any:  # noqa: B008
+    await held(thread)
+    await held_turn.finish("plain")
+    return "plain"
+
+
 @app.post("/attached/{thread}")
 async def attached(thread: str, held_turn: AsyncTurn = Depends(turn(chat, tenant=tenant, agent="attached"))) -> Any:  # noqa: B008
     async def chunks() -> AsyncIterator[str]:

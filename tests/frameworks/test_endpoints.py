@@ -329,6 +329,7 @@ def test_question_is_answered_once(front: Front) -> None:
 
     absent = [decide("yes", question, user) for question, user in ((asked["question"], "bob"), ("other", "bob"))]
     assert [(answer.status_code, answer.json()["reason"]) for answer in absent] == [(409, "not_awaiting")] * 2
+    assert absent[0].content == absent[1].content
     assert decide("yes", "other").json()["reason"] == "other_question"
     decided = decide("yes")
     assert (decided.status_code, decided.json()["reply"]) == (200, "one two")
@@ -352,6 +353,8 @@ def test_turn_is_stopped_by_its_etag(front: Front) -> None:
     stale, theirs = stop(If_Match='"1-7"'), stop("bob", If_Match='"1-1"')
     assert (stale.status_code, stale.json()["reason"]) == (412, "other_turn")
     assert (theirs.status_code, theirs.json()["reason"], theirs.json()["state"]) == (412, "not_running", "absent")
+    nowhere = front.http.post(url.replace(front.thread, "nowhere"), headers={"If-Match": '"1-1"'})
+    assert theirs.content == nowhere.content
     told = stop(query="?queued=cancel", If_Match=front.get("one").headers["etag"])
     assert told.status_code == 202
     assert (told.json()["held"], told.json()["waiting"]) == (["one"], ["two"])

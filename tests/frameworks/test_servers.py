@@ -94,13 +94,21 @@ def test_dropped_client_releases_an_attached_turn(server: Server) -> None:
     until(lambda: server.state("a") == ("idle", 0, 0, 0), what="the release")
 
 
-@pytest.mark.parametrize("accept", ["text/event-stream", "application/json"])
-def test_dropped_client_does_not_stop_a_detached_turn(server: Server, accept: str) -> None:
-    thread = f"b-{accept[:4]}"
+@pytest.mark.parametrize(
+    ("thread", "path", "accept"),
+    [
+        ("b-stream", "/threads/b-stream/messages", "text/event-stream"),
+        ("b-json", "/threads/b-json/messages", "application/json"),
+        ("b-plain", "/plain/b-plain", "application/json"),
+    ],
+    ids=["detached stream", "detached json", "attached json"],
+)
+def test_dropped_client_stops_neither_a_detached_turn_nor_a_plain_handler(
+    server: Server, thread: str, path: str, accept: str
+) -> None:
+    """A detached turn, and an attached one whose handler returns its answer in one piece."""
     held = server.hold(thread)
-    head = (
-        f"POST {server.messages(thread)} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept: {accept}\r\n"
-    )
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept: {accept}\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(f'{head}Idempotency-Key: k\r\nContent-Length: 3\r\n\r\n"x"'.encode())
         server.entered(thread)
