@@ -201,6 +201,24 @@ def test_request_that_is_cancelled_again_and_again_releases(
     assert row_of(served, thread, "status, attempts, stalls") == ("idle", 0, 0)
 
 
+def test_turn_that_ends_ahead_of_its_stream_is_an_error_and_charged(
+    chat: AsyncChatlock, loop: asyncio.Runner, served: Database, thread: str
+) -> None:
+    """What scope="function" does: nobody is shown an answer that is not stored."""
+    app = FastAPI()
+    install(app)
+    held_too_short = Depends(turn(chat, tenant=lambda: "ann"), scope="function")
+
+    @app.post("/{thread}")
+    async def post(held: AsyncTurn = held_too_short) -> Any:
+        return await Script("never").respond(held)
+
+    exchange = Exchange(app, f"/{thread}")
+    assert loop.run(exchange.run()) == 500
+    assert b"one" not in exchange.body
+    assert row_of(served, thread, "status, attempts, done_seq") == ("idle", 1, 0)
+
+
 def test_dependency_without_install_says_so(chat: AsyncChatlock, loop: asyncio.Runner) -> None:
     app = FastAPI()
 

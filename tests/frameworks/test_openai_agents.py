@@ -341,6 +341,8 @@ def test_stream_ends_with_the_finish_and_one_that_is_left_keeps_nothing(sqlite_u
             async with aclosing(events(turn, Agent(name="a", model=ScriptedModel([says("left")])), engine)) as left:
                 async for _ in left:
                     break
+            never = ScriptedModel([says("never")])
+            await events(turn, Agent(name="a", model=never), engine).aclose()  # nobody iterates: the SDK's would run
             await turn.release()
             agent = Agent(name="a", model=ScriptedModel([says("whole")]))
             async with chat.turn("t", "q2") as whole:
@@ -348,6 +350,7 @@ def test_stream_ends_with_the_finish_and_one_that_is_left_keeps_nothing(sqlite_u
             assert {event.type for event in seen} >= {"raw_response_event", "run_item_stream_event"}
             history = texts(await stored_session(whole, engine).get_items())
             assert history == ["user:q1", "user:q2", "assistant:whole"]
+            assert not never.calls
 
     def events(turn: AsyncTurn, agent: Any, engine: Any) -> Any:
         return stream_turn(turn, agent, stored_session(turn, engine))
