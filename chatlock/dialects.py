@@ -250,6 +250,8 @@ def make_engine(
         )
     except (NoSuchModuleError, ImportError):  # not installed, or without libpq
         raise StoreUnavailable("PostgreSQL needs psycopg: pip install 'chatlock[postgres]'") from None
+    except (ArgumentError, ValueError, TypeError):  # their texts quote the URL
+        raise InvalidInput("bad_url", "a parameter of the database URL cannot be read") from None
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _open_sqlite)
     elif pooler != "transaction":

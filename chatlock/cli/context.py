@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from chatlock.cli.output import echo, print_table, visible
 from chatlock.client import Chatlock
@@ -151,10 +153,21 @@ def _given(argument: str | None, kwargs: dict[str, Any]) -> bool:
 
 
 def without_password(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The value of an option that takes a URL.  With a password it is taken from the environment alone."""
     by_argument = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
-    if value is not None and by_argument and checked_url(value).password is not None:
-        raise click.UsageError("everyone on this machine sees an argument: give a URL with a password in CHATLOCK_URL")
+    if value is not None and by_argument and _holds_password(value):
+        name = f"CHATLOCK_{(param.name or '').upper()}"
+        raise click.UsageError(f"everyone on this machine sees an argument: give a URL with a password in {name}")
     return value
+
+
+def _holds_password(text: str) -> bool:
+    """Whether a URL has a password, before the host or among the parameters (`password`, `sslpassword`)."""
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):  # refused where it is used
+        return False
+    return url.password is not None or any("password" in name for name in url.query)
 
 
 def with_tenant(command: Callable[..., None]) -> Callable[..., None]:

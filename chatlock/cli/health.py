@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chatlock.cli.context import Context, Refused, with_database, with_scope
+from chatlock.cli.context import Context, Refused, with_database, with_scope, without_password
 from chatlock.cli.facts import TRIED_HEADER, WINDOW_HEADER, Line, tried_line, window_line
 from chatlock.cli.output import duration, echo, show_progress, visible
 from chatlock.doctor import Level, examine
@@ -60,7 +60,12 @@ def _show_progress(done: int, of: int) -> None:
 
 
 @click.command()
-@click.option("--redis-url", envvar="CHATLOCK_REDIS_URL", help="Redis, to try it; else CHATLOCK_REDIS_URL.")
+@click.option(
+    "--redis-url",
+    envvar="CHATLOCK_REDIS_URL",
+    callback=without_password,
+    help="Redis, to try it; else CHATLOCK_REDIS_URL.",
+)
 @with_database
 def doctor(context: Context, redis_url: str | None) -> None:
     """Check the installation: database, tables, pooler, clock, poller, due threads, windows, Redis, RQ.

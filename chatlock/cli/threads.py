@@ -267,7 +267,7 @@ def _stop(context: Context, thread: str, turn: int, queued: Backlog) -> None:
     wait = counted(len(receipt.waiting), "waits", "wait")
     text = f"asked turn {turn} of {name} to stop; it has {has}, {wait}"
     if receipt.done or context.as_json:
-        context.show(f"{text} ({queued})", thread_id=thread, **facts)
+        context.show(f"{text} ({queued})", thread=thread, **facts)
     if not receipt.done:
         raise RaceLost(f"{name}: refused ({receipt.reason.replace('_', ' ')})")
 

@@ -171,6 +171,8 @@ def test_a_command_without_a_database_is_misuse() -> None:
         f"mysql://app:{SECRET}@db/app",
         f"postgresql://app:{SECRET}@db:port/app",
         f"postgresql://app:x@y:{SECRET}@db/app",
+        f"postgresql://app@db/app?host=db&port={SECRET}",
+        f"sqlite:///file:chat.db?timeout={SECRET}",
         "sqlite://",
     ],
 )
@@ -211,11 +213,3 @@ def test_an_old_server_is_told(database: Database, monkeypatch: pytest.MonkeyPat
     result = run("check", url=database.url)
     assert result.exit_code == 5
     assert "is too old: chatlock needs 99 or newer" in result.stderr
-
-
-@pytest.mark.parametrize("command", [[], *[[name] for name in ("upgrade", "check", "sql", "bump-epoch")]])
-def test_every_help_has_an_example(command: list[str]) -> None:
-    result = run(*command, "--help")
-    assert result.exit_code == 0
-    assert "Example" in result.output
-    assert "  chatlock db " in result.output

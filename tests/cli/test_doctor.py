@@ -40,7 +40,7 @@ def test_a_healthy_installation(fresh: Scene, redis_url: str, monkeypatch: pytes
     assert seen["redis"] == ("ok", "it answers")
 
 
-def test_a_neglected_installation(fresh: Scene) -> None:
+def test_a_neglected_installation(fresh: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     held = fresh.claim(fresh.send("t1", "m1"), "worker-1")
     fresh.beat(held)
     fresh.send("t2", "m1")
@@ -50,8 +50,8 @@ def test_a_neglected_installation(fresh: Scene) -> None:
         f" {START_MS - 100_000}, {START_MS - 50_000}, {START_MS - 40_000})"
     )
     fresh.clock.advance(120_000)
-    dead = "redis://:s3cret@127.0.0.1:1/0"
-    seen = examined(fresh, "--redis-url", dead, code=1)
+    monkeypatch.setenv("CHATLOCK_REDIS_URL", "redis://:s3cret@127.0.0.1:1/0")
+    seen = examined(fresh, code=1)
     assert {check for check, (level, _) in seen.items() if level == FAILED} == {"poller", "due", "stuck", "redis"}
     assert seen["poller"][1] == "no poller has swept yet: run `chatlock poller`"
     assert seen["due"][1].startswith("a thread has been due for 2 min: ")
@@ -61,7 +61,7 @@ def test_a_neglected_installation(fresh: Scene) -> None:
         "healthy runs were reclaimed at their window in the last 7 days (crawler: 1 run, the longest took 60 s):"
         " see `chatlock windows backtest`",
     )
-    text = fresh.run("doctor", "--redis-url", dead, tenant=None)
+    text = fresh.run("doctor", tenant=None)
     assert text.exit_code == 1
     assert text.stderr == "Error: 4 checks failed\n"
     assert "s3cret" not in text.output

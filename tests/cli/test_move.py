@@ -32,6 +32,19 @@ def client(database: Database) -> Chatlock:
     return Chatlock(database.url, tenant="acme", poller=False)
 
 
+ROWS = {
+    "threads": 5,
+    "messages": 6,
+    "turns": 6,
+    "due": 1,
+    "sessions": 2,
+    "fences": 0,
+    "windows": 0,
+    "intents": 0,
+    "audit": 2,
+}
+
+
 @pytest.fixture(scope="module")
 def original(templates: Templates, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with an answered, a dead, a pending, a cancelled message, a session, a parked and a deleted thread."""
@@ -85,7 +98,8 @@ def test_everything_is_kept(old: Database, pg_database: Database, tmp_path: Path
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     imported = run(pg_database, "import", str(file), "--json")
     assert imported.exit_code == 0, imported.output
-    assert json.loads(imported.stdout)["rows"] == json.loads(exported.stdout)["rows"]
+    assert json.loads(exported.stdout) == {"schema_version": 1, "file": str(file), "rows": ROWS}
+    assert json.loads(imported.stdout) == {"schema_version": 1, "rows": ROWS, "released": 0, "already": False}
     before, after = dump(old), dump(pg_database)
     for name in ("chatlock_meta", "chatlock_audit"):
         del before[name], after[name]

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from chatlock.cli import main, output
 from chatlock.why import Cause
+from tests.cli.tree import commands, leaves
 from tests.support import ROOT
 
 if TYPE_CHECKING:
@@ -107,14 +108,7 @@ def test_no_duration(text: str) -> None:
         output.duration(text)
 
 
-def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found = [path]
-    for name, command in group.commands.items():
-        found += commands(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
-    return found
-
-
-@pytest.mark.parametrize("path", commands(main), ids=" ".join)
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
 def test_every_help_has_an_example_that_is_a_command(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(main, [*path, "--help"])
     assert result.exit_code == 0
@@ -133,17 +127,8 @@ def test_every_help_has_an_example_that_is_a_command(path: tuple[str, ...]) -> N
 
 def test_the_page_names_every_command_and_every_cause() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
-    leaves = {path for path in commands(main) if path and not isinstance(command_at(path), click.Group)}
-    assert {" ".join(path) for path in leaves if f"`chatlock {' '.join(path)}" not in page} == set()
+    assert {" ".join(path) for path in leaves() if f"`chatlock {' '.join(path)}" not in page} == set()
     assert {cause.value for cause in Cause if f"| {cause.value} |" not in page} == set()
-
-
-def command_at(path: tuple[str, ...]) -> click.Command:
-    command: click.Command = main
-    for name in path:
-        assert isinstance(command, click.Group)
-        command = command.commands[name]
-    return command
 
 
 def test_json_lines_stay_ascii(scene: Scene) -> None:

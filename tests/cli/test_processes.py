@@ -182,10 +182,18 @@ def test_a_foreign_thread_is_as_one_that_never_was(database: Database) -> None:
     assert (code, printed) == (1, "Error: there is no thread shared of this tenant\n")
 
 
-def test_a_password_is_no_argument() -> None:
-    code, printed = run("sqlite:///x.db", "threads", "ls", "--url", f"postgresql://app:{SECRET}@127.0.0.1:1/app")
+@pytest.mark.parametrize(
+    ("arguments", "variable"),
+    [
+        (["threads", "ls", "--url", f"postgresql://app:{SECRET}@127.0.0.1:1/app"], "CHATLOCK_URL"),
+        (["poller", "--url", f"postgresql://app@127.0.0.1:1/app?password={SECRET}"], "CHATLOCK_URL"),
+        (["doctor", "--redis-url", f"redis://:{SECRET}@127.0.0.1:1/0"], "CHATLOCK_REDIS_URL"),
+    ],
+)
+def test_a_password_is_no_argument(arguments: list[str], variable: str) -> None:
+    code, printed = run("sqlite:///x.db", *arguments)
     assert code == 2
-    assert "CHATLOCK_URL" in printed
+    assert f"give a URL with a password in {variable}" in printed
     assert SECRET not in printed
 
 
