@@ -95,7 +95,8 @@ class Turn(_Face):
     """A turn in sync code."""
 
     def fetch(self) -> list[Message]:
-        """Takes what has arrived since the last fetch, at most 20 times a turn, and returns the new messages.
+        """Takes what has arrived since the last fetch, and returns the new messages.  After 20 times a turn it looks no
+        more, returns none and says nothing of the claim.
 
         They are answered with this turn if its finish covers them.  Raises ClaimLost, StoreUnavailable.
         """

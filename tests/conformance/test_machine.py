@@ -52,7 +52,7 @@ class Thread(RuleBasedStateMachine):
         self.allowed: dict[str, set[str] | None] = {}
         self.questions: dict[str, str | None] = {}
         self.stopped: set[str] = set()
-        self.steps = 0
+        self.fetches = self.steps = 0
 
     # -- what the tables hold ----------------------------------------------------------------------------------------
     def rows_of(self, name: str) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ class Thread(RuleBasedStateMachine):
     def took(self, turn: Turn | None) -> None:
         if self.turn is not None and turn is not None:
             self.stale.append(self.turn)
-        self.turn = turn or self.turn
+        self.turn, self.fetches = (turn, 0) if turn is not None else (self.turn, self.fetches)
 
     def options(self, policy: str, cap: int | None, overflow: str, expire_ms: int | None) -> dict[str, Any]:
         caps = {} if cap is None else {"pending_max": cap, "overflow": overflow}
@@ -169,6 +169,12 @@ class Thread(RuleBasedStateMachine):
     @precondition(lambda self: self.turn)
     @rule()
     def fetch(self) -> None:
+        """One more than the limit does not look, so it says nothing of the claim either."""
+        assert self.turn is not None
+        self.fetches += 1
+        if self.fetches > LIMITS.mid_fetches_max:
+            assert self.turn.fetch() == []
+            return
         self.may(expired=None)
         self.in_turn(lambda turn: turn.fetch(), goes_on=True)
 
