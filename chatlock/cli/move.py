@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from chatlock.cli.context import Context, with_database
+from chatlock.cli.context import Context, Refused, with_database
 from chatlock.cli.output import show_progress, visible
 from chatlock.transfer import Moved, export_store, import_store, undo_export
 from chatlock.wording import counted
+
+MARKED = "the store is marked as moved: export it to another file, or let it go on by `chatlock export --undo --yes`"
 
 
 @click.command("export")
@@ -38,7 +40,11 @@ def export_command(context: Context, file: Path | None, force: bool, undo: bool,
             undo_export(executor)
             context.show("the store takes writes again", undone=True)
             return
-        moved = export_store(executor, file, force=force, progress=_show_progress)
+        try:
+            moved = export_store(executor, file, force=force, progress=_show_progress)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise Refused(f"{visible(str(file))} cannot be written ({reason}); {MARKED}") from None
     text = f"{_counted(moved)} are in {visible(str(file))}; the store takes no writes any more"
     context.show(text, file=str(file), rows=moved.rows)
 

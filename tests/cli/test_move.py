@@ -260,6 +260,13 @@ def test_a_broken_store_is_not_imported(old: Database, pg_database: Database, tm
     assert dump(pg_database) == before
 
 
+def test_a_file_that_cannot_be_written_is_told_and_another_one_will_do(old: Database, tmp_path: Path) -> None:
+    refused = run(old, "export", str(tmp_path / "no folder" / "chat.jsonl"), "--yes")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "cannot be written (No such file or directory); the store is marked as moved" in refused.stderr
+    assert run(old, "export", str(tmp_path / "chat.jsonl"), "--yes").exit_code == 0
+
+
 def test_an_export_can_be_undone(old: Database, tmp_path: Path) -> None:
     before = dump(old)
     run(old, "export", str(tmp_path / "chat.jsonl"), "--yes")

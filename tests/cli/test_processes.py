@@ -17,6 +17,7 @@ import pytest
 from chatlock import Chatlock
 from chatlock.cli import main
 from chatlock.schema import SCHEMA_VERSION, VERSION_TABLE
+from tests.cli.tree import leaves
 from tests.support.processes import Child
 from tests.support.waiting import blocked_backends, until
 
@@ -73,20 +74,39 @@ def test_the_installed_command_runs(sqlite_database: Database) -> None:
     assert [json.loads(line)["thread"] for line in done.stdout.splitlines()] == ["t0000", "t0001"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["threads", "show", "t0000"], ["why", "t0000"], ["threads", "park", "t0000", "--reason", "x"],
-        ["inbox", "ls"], ["dead", "ls"], ["turns", "ls"], ["intents", "ls"], ["audit"], ["stats"], ["top", "--once"],
-        ["windows", "show"], ["windows", "backtest"], ["verify"], ["replay"], ["db", "check"],
-    ],
-    ids=" ".join,
-)  # fmt: skip
-def test_every_group_runs(sqlite_database: Database, arguments: list[str]) -> None:
+WHY = "--reason x"
+SMOKES = {
+    "threads ls": 0, "threads show t0000": 0, "why t0000": 0, f"threads park t0000 {WHY}": 0,
+    f"threads resume t0000 {WHY}": 4, f"threads free t0000 --turn 1 {WHY}": 4, "cancel t0000 m1": 1,
+    "answer t0000 --question q --decision yes": 4, "inbox ls": 0, "inbox show t0000 m1": 1,
+    "inbox drop t0000 m1": 1, "inbox drop t0000 --all": 2, "inbox promote t0000": 1, "dead ls": 0,
+    "dead show t0000 m1": 1, "dead redrive t0000 m1": 1, "dead purge --older 1s --yes": 0, "turns ls": 0,
+    "intents ls": 0, "intents show t0000 --turn 1": 1, f"intents retry t0000 --turn 1 {WHY}": 1, "audit": 0,
+    "stats": 0, "top --once": 0, "windows show": 0, "windows backtest": 0, "verify": 0, "doctor": 1, "replay": 0,
+    "db upgrade": 0, "db check": 0, "db sql --dialect sqlite": 0, "db bump-epoch --yes": 0,
+    "db purge --older 1d --yes": 0, "export /dev/stdout/x --yes": 1, "export --undo --yes": 0, "import nowhere": 2,
+    "poller --url nonsense": 2, "worker": 2,
+}  # fmt: skip
+"""A call of each command, and its exit code.  Services that serve are in tests/acceptance."""
+
+
+def test_every_command_is_called() -> None:
+    assert {path for path in leaves() if not any(call.startswith(" ".join(path)) for call in SMOKES)} == set()
+
+
+@pytest.mark.parametrize("call", SMOKES)
+def test_every_command_runs(sqlite_database: Database, call: str) -> None:
     add_threads(sqlite_database, 1)
-    code, printed = run(sqlite_database.url, *arguments)
-    assert code == 0, printed
+    code, printed = run(sqlite_database.url, *call.split())
+    assert code == SMOKES[call], printed
     assert "Traceback" not in printed
+
+
+def test_stuck_threads_have_an_exit_code_of_their_own(sqlite_database: Database) -> None:
+    connection = sqlite_database.connect()
+    connection.execute("INSERT INTO chatlock_threads(tenant, thread_id, last_seq) VALUES ('acme', 't1', 1)")
+    connection.execute("INSERT INTO chatlock_due(tenant, thread_id, due_at) VALUES ('acme', 't1', 1)")
+    assert run(sqlite_database.url, "threads", "ls", "--stuck")[0] == 3
 
 
 def test_a_reader_that_goes_is_no_fault(sqlite_database: Database) -> None:
