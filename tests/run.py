@@ -11,6 +11,7 @@ Exit code 1: a test failed, a file held no test, a process was left behind, a se
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -199,6 +200,8 @@ def prepare(stack: ExitStack) -> None:
     shared.templates.prepare_postgresql()
     shared.templates.disconnect()
     __import__(PRELOADED)
+    gc.collect()
+    gc.freeze()  # a forked process need not look through what this one has loaded
 
 
 def run_files(files: list[Path], workers: int) -> list[Result]:
