@@ -19,6 +19,18 @@ class Said(NamedTuple):
     text: str
 
 
+async def say_all(chat: AsyncChatlock, messages: Sequence[Said], *, every_s: float) -> None:
+    """Each message is sent a moment after the one before; all are answered."""
+
+    async def say(said: Said) -> None:
+        await chat.submit(said.thread, said.text, message_id=said.message_id)
+
+    async with asyncio.TaskGroup() as people:
+        for said in messages:
+            people.create_task(say(said))
+            await asyncio.sleep(every_s)
+
+
 async def ledger_of(chat: AsyncChatlock, messages: Sequence[Said], histories: Mapping[str, Sequence[Any]]) -> bool:
     """Prints the ledger line.  histories: what each thread's agent remembers as said by its person."""
     outcomes = [await chat.status(said.thread, said.message_id) for said in messages]

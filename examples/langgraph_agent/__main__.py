@@ -19,7 +19,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from chatlock import AsyncChatlock, AsyncTurn, ClaimLost
 from chatlock.middleware.langgraph import FencedSaver, run_turn, turn_of
-from examples.agents_ledger import Said, exit_code_of, ledger_of
+from examples.agents_ledger import Said, exit_code_of, ledger_of, say_all
 
 THINK_S = 0.2
 MESSAGES = [
@@ -83,15 +83,7 @@ async def serve(folder: Path) -> bool:
         await chat.setup()
         restaurant = Restaurant(chat, saver)
         chat.handler()(restaurant.answer)
-
-        async def say(said: Said) -> None:
-            await chat.submit(said.thread, said.text, message_id=said.message_id)
-
-        writers = []
-        for said in MESSAGES:
-            writers.append(asyncio.ensure_future(say(said)))
-            await asyncio.sleep(THINK_S / 10)
-        await asyncio.gather(*writers)
+        await say_all(chat, MESSAGES, every_s=THINK_S / 10)
         histories = {}
         for thread in ("ann", "bob"):
             state = await restaurant.graph.aget_state({"configurable": {"thread_id": f"acme/{thread}"}})

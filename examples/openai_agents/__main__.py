@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from chatlock import AsyncChatlock, AsyncTurn, ClaimLost
 from chatlock.middleware.openai_agents import run_turn, stored_session
-from examples.agents_ledger import Said, exit_code_of, ledger_of
+from examples.agents_ledger import Said, exit_code_of, ledger_of, say_all
 
 THINK_S = 0.2
 MESSAGES = [
@@ -81,15 +81,7 @@ async def serve(folder: Path) -> bool:
         await SQLAlchemySession("tables", engine=engine, create_tables=True).get_items()
         restaurant = Restaurant(chat, engine)
         chat.handler()(restaurant.answer)
-
-        async def say(said: Said) -> None:
-            await chat.submit(said.thread, said.text, message_id=said.message_id)
-
-        writers = []
-        for said in MESSAGES:
-            writers.append(asyncio.ensure_future(say(said)))
-            await asyncio.sleep(THINK_S / 10)
-        await asyncio.gather(*writers)
+        await say_all(chat, MESSAGES, every_s=THINK_S / 10)
         histories = {}
         for thread in ("ann", "bob"):
             session = SQLAlchemySession(f"acme/{thread}", engine=engine)
