@@ -481,8 +481,10 @@ def test_run_goes_on_from_whichever_write_it_died_at(
         monkeypatch.setattr(inner, write, put)
         async with chat.turn(thread, "q2") as retry:
             snapshot = await run_turn(retry, graph, asked, logged)
-        stored_nothing = (write, nth) == ("aput", 1)
-        assert logged(snapshot) == [*(["q1", "q2"] if stored_nothing else ["q1"]), "a", "b", "c"]
+        inputs = [["q1"]]
+        if (write, nth) == ("aput", 1):  # before 1.2.15 LangGraph makes its second write although the first failed
+            inputs.append(["q1", "q2"])
+        assert logged(snapshot) in [[*put_in, "a", "b", "c"] for put_in in inputs]
         assert steps.ran == ["a", "b", "c"]
         return True
 
