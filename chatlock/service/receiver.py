@@ -2,6 +2,8 @@
 
 key = verify(request.headers, await request.body(), [SECRET])    # InvalidInput: answer 401
 return 202 if accept(chat, key) else 503                         # 503: sent again after the dispatch lease
+
+An application with a task queue of its own enqueues the key instead, and its task calls run(chat, key).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
+from chatlock.client import Chatlock
 from chatlock.client_base import Client
 from chatlock.errors import InvalidInput
 from chatlock.inputs import Key, checked_key
@@ -45,3 +48,12 @@ def accept(chat: Client, key: Key) -> bool:
         return False
     chat._start_flow(chat._run_due(key, "http"))
     return True
+
+
+def run(chat: Chatlock, key: Key) -> bool:
+    """Runs what is due of the thread here and now: its turns by the handler of its agent, then its replies.
+
+    Whether it ran a turn: False where the thread is not due any more, so that a repeated call is harmless.  Raises
+    StoreUnavailable and Closed, never the handler's error.
+    """
+    return chat._do(chat._run_due(key, "http"))

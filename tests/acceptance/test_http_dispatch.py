@@ -18,7 +18,7 @@ from chatlock import AsyncChatlock, Chatlock, InvalidInput
 from chatlock.inputs import Key
 from chatlock.service.dispatch import Remote
 from chatlock.service.http import POSTS_AT_ONCE, HttpSender
-from chatlock.service.receiver import accept, verify
+from chatlock.service.receiver import accept, run, verify
 from chatlock.service.signature import sign
 from chatlock.settings import Settings
 from tests.acceptance.cases.support import TENANT, rows, thread_row, turn_rows, until
@@ -281,3 +281,25 @@ def test_dispatched_key_that_is_unknown_does_nothing(chat: Chatlock, database: D
     assert accept(chat, Key(TENANT, "no such thread"))
     until(lambda: chat._capacity() == 16, what="the end")
     assert rows(database, "SELECT 1 AS one FROM chatlock_threads") == []
+
+
+def test_run_returns_when_what_is_due_has_been_run(sqlite_database: Database) -> None:
+    delivered = []
+    with Chatlock(sqlite_database.url, tenant=TENANT, poller=False) as chat:
+        with Chatlock(sqlite_database.url, tenant=TENANT, poller=False) as intake:
+            for name in ("good", "bad"):
+                intake.submit(name, name, wait_ms=0)
+
+        @chat.handler()
+        def handler(turn: Any) -> str:
+            if turn.key.thread == "bad":
+                raise RuntimeError("the handler's own")
+            return "answer"
+
+        chat.deliver()(lambda delivery: delivered.append(delivery.reply))
+        assert run(chat, Key(TENANT, "good"))
+        assert delivered == ["answer"]
+        assert not run(chat, Key(TENANT, "good")), "there is nothing to do any more"
+        assert run(chat, Key(TENANT, "bad"))
+    assert [thread_row(sqlite_database, name)["done_seq"] for name in ("good", "bad")] == [1, 0]
+    assert delivered == ["answer"]
