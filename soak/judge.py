@@ -25,7 +25,7 @@ PROMISES = {
     "stale writes accepted": ("fenced_after_reclaim", "tokens_rise", "effects_in_order"),
     "dishonest outcomes": (
         *("outcome_was_true", "replies_agree", "answered_was_received", "dead_was_tried"),
-        "held_until_answered",
+        *("held_until_answered", "stop_was_kept"),
     ),
     "other faults": ("process",),
 }
