@@ -20,7 +20,7 @@ TYPED := chatlock $(wildcard poller)
 STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick demo demo-chat demo-policies demo-workers test test-long sim soak mutants check verification docs sql ui-shot
+.PHONY: help bench-quick demo demo-chat demo-policies demo-workers test test-long compat sim soak mutants check verification docs sql ui-shot
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ test: $(DEV) ## Run the whole suite on real servers that it starts itself (ARGS=
 test-long: $(DEV) ## Run the same tests with their full counts
 	CHATLOCK_LONG=1 $(BIN)/python -m tests.run $(ARGS)
 
+compat: $(DEV) ## Run the tests of the core and the frameworks with the lowest pins, on another PostgreSQL
+	@$(PIP) uv
+	$(BIN)/python -m tools.compat run
+
 sim: $(DEV) ## Play seeds of the deterministic simulation (SEED=7 replays one, SEEDS=100000 plays that many)
 	$(BIN)/python -m tests.sim $(if $(SEED),$(SEED),--seeds $(SEEDS)) $(ARGS)
 
@@ -71,7 +75,7 @@ bench-quick: $(DEV) ## Measure one hot thread, 1,000 waiting callers and peak tu
 verification: $(DEV) ## Print docs/verification.md from the committed summaries of long runs
 	@$(BIN)/python -m tools.verification
 
-docs: $(DEV) ## Write the generated docs again: docs/state-machine.md, docs/verification.md and docs/sql/
+docs: $(DEV) ## Write the generated docs again: docs/state-machine.md, docs/verification.md, docs/compat.md and docs/sql/
 	$(BIN)/python -m tools.docs
 
 sql: docs ## The same: every statement of both databases is in docs/sql/

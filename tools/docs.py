@@ -1,4 +1,4 @@
-"""Write the generated documents: docs/state-machine.md, docs/verification.md and docs/sql/.
+"""Write the generated documents: docs/state-machine.md, docs/verification.md, docs/compat.md and docs/sql/.
 
     python -m tools.docs            write them
     python -m tools.docs --check    compare instead: print a diff and exit 1 when one is out of step
@@ -23,7 +23,7 @@ from sqlalchemy.dialects.postgresql import psycopg
 from chatlock import protocol
 from chatlock.dialects import PerDialect
 from chatlock.ops import catalog, transfer
-from tools import verification
+from tools import compat, verification
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -251,7 +251,8 @@ def tenant_faults(statements: Iterable[tuple[str, Statement]]) -> list[str]:
 def generated(statements: Iterable[tuple[str, Statement]]) -> dict[Path, str]:
     """Every generated file with its text."""
     files = {DOCS / "sql" / name: text for name, text in sql_files(statements).items()}
-    return files | {DOCS / "state-machine.md": state_machine(), DOCS / "verification.md": verification.page()}
+    pages = {"state-machine.md": state_machine(), "verification.md": verification.page(), "compat.md": compat.page()}
+    return files | {DOCS / name: text for name, text in pages.items()}
 
 
 def differences(files: Mapping[Path, str]) -> list[str]:

@@ -14,7 +14,7 @@ import redis
 
 from tests.support.databases import connect
 from tests.support.processes import Child
-from tests.support.servers import PostgreSQL, ServerFailed, Valkey
+from tests.support.servers import PG_PROGRAMS, PostgreSQL, ServerFailed, Valkey, postgres_programs
 from tests.support.waiting import Gate, blocked_backends, until
 
 if TYPE_CHECKING:
@@ -134,6 +134,11 @@ def test_existing_servers_are_used(
     }
     run = child(Child.python("-m", "pytest", "-q", test, environment=environment))
     assert run.wait() == 0, run.text
+
+
+def test_another_postgresql_is_chosen_by_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PG_PROGRAMS, str(tmp_path))
+    assert postgres_programs() == tmp_path
 
 
 def test_until_returns_the_value_and_is_bounded() -> None:

