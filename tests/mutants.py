@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -397,7 +398,11 @@ TABLE = (
     ),
     Mutant("hot_submit_claims_unquiet", "ops/hot.py", "max(not_before, quiet) <= now", "not_before <= now", POLICIES),
     Mutant(
-        "hot_submit_claims_running", "ops/hot.py", 'free = status == "idle" and last == done', "free = last == done"
+        "hot_submit_claims_parked",
+        "ops/hot.py",
+        'free = status == "idle" and last == done',
+        "free = last == done",
+        "tests/conformance/test_operate.py -k 'sqlite and no_turn'",
     ),
     Mutant(
         "hot_submit_without_due",
@@ -417,6 +422,7 @@ TABLE = (
         "ops/hot.py",
         'if (len(answered), len(ended)) != (values["held"], 1):',
         "if len(ended) != 1:",
+        "tests/conformance/test_transitions.py -k 'sqlite and other_messages'",
     ),
     Mutant(
         "hot_finish_without_due", "ops/hot.py", '    if last > values["upto"]:', '    if last > values["upto"] + 99:'
@@ -457,12 +463,14 @@ TABLE = (
         "ops/unanswered.py",
         "row.status != Status.RUNNING or row.claim_id != claim_id",
         "row.status != Status.RUNNING",
+        "tests/conformance/test_transitions.py -k 'sqlite and stale and release'",
     ),
     Mutant(
         "reclaim_token_kept",
         "ops/unanswered.py",
         "state=TurnState.RECLAIMED, charged=charged, bump=1",
         "state=TurnState.RECLAIMED, charged=charged, bump=0",
+        "tests/conformance/test_reclaim.py -k 'sqlite and seen_twice'",
     ),
     Mutant(
         "reclaim_without_expiry",
@@ -490,6 +498,7 @@ TABLE = (
         "ops/unanswered.py",
         '    if row.token != token:\n        return Receipt(False, "other_turn", row.status)\n    if not row.stale',
         "    if not row.stale",
+        "tests/conformance/test_transitions.py -k 'sqlite and stale and free'",
     ),
     Mutant(
         "free_live_holder",
@@ -502,6 +511,7 @@ TABLE = (
         "charging.py",
         "if attempts >= limits.attempts_max:",
         "if attempts > limits.attempts_max + 99:",
+        "tests/conformance/test_failure.py -k 'sqlite and five_attempts'",
     ),
     Mutant(
         "charge_dead_early",
@@ -533,6 +543,7 @@ TABLE = (
         "ops/resolve.py",
         'attempts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.attempts)',
         "attempts=threads.c.attempts",
+        "tests/conformance/test_failure.py -k 'sqlite and cancelled_head'",
     ),
     Mutant(
         "park_keeps_due",
@@ -552,6 +563,7 @@ TABLE = (
         "ops/operate.py",
         'status="deleted", token=threads.c.token + 1,',
         'status="deleted",',
+        "tests/conformance/test_operate.py -k 'sqlite and delete'",
     ),
     Mutant(
         "delete_keeps_pending",
@@ -565,12 +577,14 @@ TABLE = (
         "ops/fence.py",
         '    threads.c.incarnation == b("incarnation"),\n    threads.c.token == b("token"),\n    threads.c.status == "running",\n)',
         '    threads.c.incarnation == b("incarnation"),\n    threads.c.status == "running",\n)',
+        "tests/conformance/test_transitions.py -k 'sqlite and stale'",
     ),
     Mutant(
         "fence_without_status",
         "ops/fence.py",
         '    threads.c.token == b("token"),\n    threads.c.status == "running",\n)',
         '    threads.c.token == b("token"),\n)',
+        "tests/conformance/test_transitions.py -k 'sqlite and illegal and fence'",
     ),
     Mutant(
         "other_store_takes_older_token",
@@ -584,7 +598,7 @@ TABLE = (
         "ops/fence.py",
         "    mine(conn, claim)\n    run(conn, KEEP",
         "    run(conn, KEEP",
-        "tests/conformance/test_turn.py -k sqlite",
+        "tests/conformance/test_transitions.py -k 'sqlite and stale and session'",
     ),
     Mutant(
         "heartbeat_past_window",
@@ -612,6 +626,7 @@ TABLE = (
         "ops/heartbeat.py",
         '        threads.c.token == b("token"),\n        threads.c.status == "running",\n    )\n    .with_for_update',
         '        threads.c.status == "running",\n    )\n    .with_for_update',
+        "tests/conformance/test_transitions.py -k 'sqlite and stale'",
     ),
     Mutant(
         "state_of_other_claim",
@@ -922,6 +937,51 @@ class Verdict(NamedTuple):
         return WORDS.get(self.code, "CANNOT BE JUDGED")
 
 
+class Record:
+    """What came of each row of the table, kept in a file from run to run."""
+
+    def __init__(self, path: Path | None, chosen: list[Mutant]) -> None:
+        kept = json.loads(path.read_text())["rows"] if path is not None and path.exists() else {}
+        self._path = path
+        self._chosen = {mutant.name: mutant for mutant in chosen}
+        self._words = {
+            name: row["verdict"]
+            for name, row in kept.items()
+            if name in self._chosen and row["as"] == _as_it_is(self._chosen[name])
+        }
+
+    @property
+    def caught(self) -> int:
+        return sum(word == WORDS[RED] for word in self._words.values())
+
+    def left(self) -> list[Mutant]:
+        """The rows that are not caught yet in their present words."""
+        return [mutant for name, mutant in self._chosen.items() if self._words.get(name) != WORDS[RED]]
+
+    def add(self, mutant: Mutant, word: str) -> None:
+        self._words[mutant.name] = word
+        if self._path is not None:
+            judged_rows = {name: mutant for name, mutant in self._chosen.items() if name in self._words}
+            summary = {
+                "command": "make mutants",
+                "date": time.strftime("%Y-%m-%d"),
+                "mutants": len(self._chosen),
+                "files": len({mutant.file for mutant in self._chosen.values()}),
+                "caught": self.caught,
+                "survivors": sorted(name for name, word in self._words.items() if word == WORDS[GREEN]),
+                "rows": {
+                    name: {"verdict": self._words[name], "as": _as_it_is(mutant)}
+                    for name, mutant in judged_rows.items()
+                },
+            }
+            self._path.write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def _as_it_is(mutant: Mutant) -> str:
+    """Tells a row that was changed from what was judged under its name."""
+    return hashlib.sha256(repr(mutant).encode()).hexdigest()[:12]
+
+
 def copied(directory: Path) -> Path:
     """A copy of the working tree, without what git ignores."""
     listed = subprocess.run(
@@ -970,34 +1030,29 @@ def mutate(tree: Path, mutant: Mutant) -> Verdict:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("word", nargs="?", default="", help="only mutants whose name holds it")
-    parser.add_argument("--json", type=Path, help="also write what came of each to this file")
+    parser.add_argument("--json", type=Path, help="keep what came of each in this file, and go on with the others")
     asked = parser.parse_args()
-    chosen = [mutant for mutant in TABLE if asked.word in mutant.name]
     if faults := text_faults():
         print("\n".join(faults))
         return 1
-    verdicts: dict[str, str] = {}
+    chosen = [mutant for mutant in TABLE if asked.word in mutant.name]
+    record = Record(asked.json, chosen)
+    left = sorted(record.left(), key=lambda mutant: mutant.test == SIM)  # the simulation takes longest
     with tempfile.TemporaryDirectory(prefix="chatlock-mutants-") as directory:
         tree = copied(Path(directory))
-        for test in sorted({mutant.test for mutant in chosen}):
+        for test in sorted({mutant.test for mutant in left}):
             green = judged(tree, test)
             if green.code != GREEN:
                 print(f"{test} is not green without any mutant:\n{green.output[-3000:]}")
                 return 1
             print(f"{'(nothing)':<36} {test} is green in {green.seconds:.0f} s", flush=True)
-        for mutant in chosen:
+        for mutant in left:
             verdict = mutate(tree, mutant)
             after = f" after {verdict.seeds} seeds" if verdict.seeds else ""
             print(f"{mutant.name:<36} {mutant.file:<18} {verdict.word}{after} in {verdict.seconds:.0f} s", flush=True)
-            verdicts[mutant.name] = verdict.word
-    caught = sum(word == WORDS[RED] for word in verdicts.values())
-    print(f"{caught} of {len(chosen)} mutants are caught")
-    if asked.json:
-        files = len({mutant.file for mutant in chosen})
-        others = {name: word for name, word in verdicts.items() if word != WORDS[RED]}
-        summary = {"mutants": len(chosen), "files": files, "caught": caught, "others": others}
-        asked.json.write_text(json.dumps(summary, indent=1) + "\n")
-    return int(caught < len(chosen))
+            record.add(mutant, verdict.word)
+    print(f"{record.caught} of {len(chosen)} mutants are caught")
+    return int(record.caught < len(chosen))
 
 
 if __name__ == "__main__":

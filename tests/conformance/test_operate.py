@@ -36,6 +36,13 @@ def test_park_takes_an_idle_thread_out_of_service(chat: Any, database: Database)
     assert audit(database) == [("park", 0, "ann", "spam")]
 
 
+def test_parked_thread_without_messages_gives_the_next_one_no_turn(chat: Any) -> None:
+    chat.handler()(lambda turn: "ok")
+    chat.submit("c1", "hello")
+    chat.park("c1")
+    assert isinstance(chat.submit("c1", "more"), Parked)
+
+
 def test_park_of_a_running_thread_must_name_its_turn(chat: Any, database: Database) -> None:
     with chat.turn("c1", "hello") as turn:
         before = rows.dump(database)
