@@ -968,7 +968,7 @@ class Record:
                 "mutants": len(self._chosen),
                 "files": len({mutant.file for mutant in self._chosen.values()}),
                 "caught": self.caught,
-                "survivors": sorted(name for name, word in self._words.items() if word == WORDS[GREEN]),
+                "others": {name: word for name, word in self._words.items() if word != WORDS[RED]},
                 "rows": {
                     name: {"verdict": self._words[name], "as": _as_it_is(mutant)}
                     for name, mutant in judged_rows.items()
