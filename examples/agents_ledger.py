@@ -1,4 +1,4 @@
-"""What became of the messages of an example: by chatlock's outcomes, and by the agent's own histories."""
+"""What the examples share: who speaks, a scripted agent of bots, and what became of the messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chatlock import AlreadyAnswered, AsyncChatlock
+from chatlock import AlreadyAnswered, AsyncChatlock, AsyncTurn, Delivery
+
+THINK_S = 0.2
 
 
 class Said(NamedTuple):
@@ -17,6 +19,32 @@ class Said(NamedTuple):
     thread: str
     message_id: str
     text: str
+
+
+class Clerk:
+    """A scripted model that takes its time, for a bot whose replies are sent after the turn.
+
+    replies_to: so many messages it answers.  remembers: what it has read.  all_sent: is set when all have their reply.
+    """
+
+    def __init__(self, replies_to: int) -> None:
+        self.remembers: list[str] = []
+        self.all_sent = asyncio.Event()
+        self._left = replies_to
+
+    async def answer(self, turn: AsyncTurn) -> str:
+        """The handler."""
+        said = [message.payload["text"] for message in turn.messages]
+        print(f"turn {turn.token}: the agent reads {said}")
+        await asyncio.sleep(THINK_S)
+        self.remembers += said
+        return "Noted: " + " / ".join(said)
+
+    def has_sent(self, delivery: Delivery) -> None:
+        """A reply was sent."""
+        self._left -= len(delivery.message_ids)
+        if not self._left:
+            self.all_sent.set()
 
 
 async def say_all(chat: AsyncChatlock, messages: Sequence[Said], *, every_s: float) -> None:

@@ -19,9 +19,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from chatlock import AsyncChatlock, AsyncTurn, ClaimLost
 from chatlock.middleware.langgraph import FencedSaver, run_turn, turn_of
-from examples.agents_ledger import Said, exit_code_of, ledger_of, say_all
+from examples.agents_ledger import THINK_S, Said, exit_code_of, ledger_of, say_all
 
-THINK_S = 0.2
 MESSAGES = [
     Said("ann", "a1", "A table for two"),
     Said("ann", "a2", "sorry, three"),

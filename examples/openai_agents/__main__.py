@@ -17,9 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from chatlock import AsyncChatlock, AsyncTurn, ClaimLost
 from chatlock.middleware.openai_agents import run_turn, stored_session
-from examples.agents_ledger import Said, exit_code_of, ledger_of, say_all
+from examples.agents_ledger import THINK_S, Said, exit_code_of, ledger_of, say_all
 
-THINK_S = 0.2
 MESSAGES = [
     Said("ann", "a1", "A table for two"),
     Said("ann", "a2", "sorry, three"),

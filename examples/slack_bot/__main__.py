@@ -17,11 +17,10 @@ from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.signature import SignatureVerifier
 
-from chatlock import AsyncChatlock, AsyncTurn, Delivery
+from chatlock import AsyncChatlock, Delivery
 from chatlock.middleware.slack import Place, inbox
-from examples.agents_ledger import Said, exit_code_of, ledger_of
+from examples.agents_ledger import Clerk, Said, exit_code_of, ledger_of
 
-THINK_S = 0.2
 SECRET = "signing-secret"
 THREAD = Place("T1", "C1", "1.1").thread
 MESSAGES = [
@@ -29,32 +28,6 @@ MESSAGES = [
     Said(THREAD, "1.2", "sorry, three"),
     Said(THREAD, "1.3", "at eight"),
 ]
-
-
-class Agent:
-    """A scripted model that takes its time, and its replies."""
-
-    def __init__(self, chat: AsyncChatlock) -> None:
-        self.remembers: list[str] = []
-        self.sent = 0
-        self.all_sent = asyncio.Event()
-        chat.handler()(self.answer)
-        chat.deliver()(self.send)
-
-    async def answer(self, turn: AsyncTurn) -> str:
-        """The handler."""
-        said = [message.payload["text"] for message in turn.messages]
-        print(f"turn {turn.token}: the agent reads {said}")
-        await asyncio.sleep(THINK_S)
-        self.remembers += said
-        return "Noted: " + " / ".join(said)
-
-    async def send(self, delivery: Delivery) -> None:
-        """What app.client.chat_postMessage does with a token of Slack's."""
-        print(f"turn {delivery.token}: posts {delivery.reply!r} to {Place.of(delivery).target}")
-        self.sent += len(delivery.message_ids)
-        if self.sent == len(MESSAGES):
-            self.all_sent.set()
 
 
 async def authorize(enterprise_id: str | None, team_id: str) -> AuthorizeResult:
@@ -79,7 +52,15 @@ async def serve(folder: Path) -> bool:
     """Everything arrives; then the ledger is made."""
     async with AsyncChatlock(f"sqlite:///{folder / 'chat.db'}", tenant="acme") as chat:
         await chat.setup()
-        app, agent = AsyncApp(signing_secret=SECRET, authorize=authorize), Agent(chat)
+        app, agent = AsyncApp(signing_secret=SECRET, authorize=authorize), Clerk(len(MESSAGES))
+        chat.handler()(agent.answer)
+
+        @chat.deliver()
+        async def post(delivery: Delivery) -> None:
+            """What app.client.chat_postMessage does with a token of Slack's."""
+            print(f"turn {delivery.token}: posts {delivery.reply!r} to {Place.of(delivery).target}")
+            agent.has_sent(delivery)
+
         app.use(inbox(chat, accepts=lambda event: True))
         for said in MESSAGES:
             await deliver(app, said, "app_mention")

@@ -16,11 +16,10 @@ from typing import Any
 from aiogram import Bot, Dispatcher
 from aiogram.client.session.base import BaseSession
 
-from chatlock import AsyncChatlock, AsyncTurn, Delivery
+from chatlock import AsyncChatlock, Delivery
 from chatlock.middleware.aiogram import Place, inbox
-from examples.agents_ledger import Said, exit_code_of, ledger_of
+from examples.agents_ledger import Clerk, Said, exit_code_of, ledger_of
 
-THINK_S = 0.2
 THREAD = Place(42, 7).thread
 ANN = {"id": 7, "is_bot": False, "first_name": "Ann"}
 FIRST, SECOND, CORRECTED = (
@@ -29,33 +28,6 @@ FIRST, SECOND, CORRECTED = (
     Said(THREAD, "2:1", "sorry, three"),
 )
 ANSWERED = [FIRST, CORRECTED]
-
-
-class Agent:
-    """A scripted model that takes its time, and its replies."""
-
-    def __init__(self, chat: AsyncChatlock, bot: Bot) -> None:
-        self.bot = bot
-        self.remembers: list[str] = []
-        self.sent = 0
-        self.all_sent = asyncio.Event()
-        chat.handler()(self.answer)
-        chat.deliver()(self.send)
-
-    async def answer(self, turn: AsyncTurn) -> str:
-        """The handler."""
-        said = [message.payload["text"] for message in turn.messages]
-        print(f"turn {turn.token}: the agent reads {said}")
-        await asyncio.sleep(THINK_S)
-        self.remembers += said
-        return "Noted: " + " / ".join(said)
-
-    async def send(self, delivery: Delivery) -> None:
-        """How a reply reaches Ann."""
-        await self.bot.send_message(**Place.of(delivery).target, text=delivery.reply)
-        self.sent += len(delivery.message_ids)
-        if self.sent == len(ANSWERED):
-            self.all_sent.set()
 
 
 class Offline(BaseSession):
@@ -90,7 +62,15 @@ async def serve(folder: Path) -> bool:
     async with AsyncChatlock(f"sqlite:///{folder / 'chat.db'}", tenant="acme") as chat:
         await chat.setup()
         bot, dispatcher = Bot("42:TOKEN", session=Offline()), Dispatcher()
-        agent = Agent(chat, bot)
+        agent = Clerk(len(ANSWERED))
+        chat.handler()(agent.answer)
+
+        @chat.deliver()
+        async def send(delivery: Delivery) -> None:
+            """How a reply reaches Ann."""
+            await bot.send_message(**Place.of(delivery).target, text=delivery.reply)
+            agent.has_sent(delivery)
+
         dispatcher.update.outer_middleware(inbox(chat))
         await deliver(dispatcher, bot, 1, FIRST)
         await deliver(dispatcher, bot, 2, SECOND)
