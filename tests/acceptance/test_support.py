@@ -134,6 +134,9 @@ def test_existing_servers_are_used(
     }
     run = child(Child.python("-m", "pytest", "-q", test, environment=environment))
     assert run.wait() == 0, run.text
+    nowhere = {"CHATLOCK_TEST_PG_URL": "postgresql+psycopg://postgres@127.0.0.1:1/postgres"}
+    run = child(Child.python("-m", "pytest", "-q", test, environment=nowhere))
+    assert run.wait() == 1, run.text
 
 
 def test_another_postgresql_is_chosen_by_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
