@@ -232,22 +232,34 @@ def work(settings: Settings) -> None:
     chat._executor.load_driver()
     if SHARED_FILES in os.environ:
         prometheus(chat)
-    while True:
-        connection = redis.Redis.from_url(settings.redis_url.get_secret_value())
-        asked_to_stop = False
-        try:
-            queue = ThreadQueue(settings.queue, connection=connection, serializer=SERIALIZER)
-            worker = ThreadWorker([queue], connection=connection, serializer=SERIALIZER, log_job_description=False)
-            log.info("worker.started", extra={"queue": settings.queue})
-            worker.work(logging_level="WARNING")
-            asked_to_stop = worker.asked_to_stop
-        except StopRequested:
-            return
-        except redis.RedisError as error:
-            log.warning("worker.redis_unreachable", extra={"error": type(error).__name__})
-        if asked_to_stop:
-            return
-        time.sleep(AGAIN_S)
+    with suppress(StopRequested):
+        while not _work_until_redis_fails(settings.redis_url.get_secret_value(), settings.queue):
+            time.sleep(AGAIN_S)
+
+
+def _work_until_redis_fails(redis_url: str, name: str) -> bool:
+    """Whether the worker ended because it was asked to; StopRequested if it was asked while it had no job."""
+    _heed_stop()
+    worker = None
+    try:
+        connection = redis.Redis.from_url(redis_url)
+        queue = ThreadQueue(name, connection=connection, serializer=SERIALIZER)
+        worker = ThreadWorker([queue], connection=connection, serializer=SERIALIZER, log_job_description=False)
+        log.info("worker.started", extra={"queue": name})
+        worker.work(logging_level="WARNING")
+    except redis.RedisError as error:
+        log.warning("worker.redis_unreachable", extra={"error": type(error).__name__})
+    finally:
+        _heed_stop()  # what RQ has installed belongs to a worker that is no more
+    return worker is not None and worker.asked_to_stop
+
+
+def _heed_stop() -> None:
+    def stop(*_: object) -> None:
+        raise StopRequested
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
 
 
 def _log_refused(job_id: str, reason: str) -> None:

@@ -55,6 +55,10 @@ class Served:
 
     def start(self, command: str, **settings: object) -> Child:
         """`chatlock poller` or `chatlock worker` in a fork of this process, once it has begun."""
+        return self.begun(self.forked(command, **settings), command)
+
+    def forked(self, command: str, **settings: object) -> Child:
+        """The same, as soon as it is there; not kept."""
         environment = self.environment(**settings)
 
         def run() -> None:
@@ -63,7 +67,7 @@ class Served:
             sys.modules.pop(CHAT_MODULE, None)
             importlib.import_module("chatlock.cli").main([command], standalone_mode=False)
 
-        return self.begun(Child.fork(run), command)
+        return Child.fork(run)
 
     def begun(self, child: Child, command: str) -> Child:
         """The process, kept for the test, once it has begun."""

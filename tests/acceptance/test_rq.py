@@ -397,6 +397,21 @@ def test_sigterm_hands_the_turn_back_uncharged(served_pg: Served, who: str, monk
         served_pg.answered("thread")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_worker_that_waits_for_redis_ends_as_it_is_told(
+    sqlite_database: Database, tmp_path: Path, child: Callable[[Child], Child], number: signal.Signals
+) -> None:
+    with servers.Valkey() as own:
+        served = Served(sqlite_database, tmp_path, child, {"dispatch": "rq", "redis_url": own.url})
+        own.kill()
+        worker = child(served.forked("worker"))
+        worker.wait_for("worker.redis_unreachable")
+        worker.send(number)
+        assert worker.wait() == 0, worker.text
+        assert "Traceback" not in worker.text
+        served.client.close()
+
+
 # -- jobs that somebody else wrote -------------------------------------------------------------------------------------
 class Touches:
     """A pickle that does something when it is read."""
