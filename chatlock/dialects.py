@@ -7,6 +7,7 @@ hot statements and everything else share one pool.  The hot statements themselve
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -123,6 +124,8 @@ class Fault(StrEnum):
 
     RETRY = "retry"
     DISCONNECT = "disconnect"
+    LOGIN = "login"
+    NO_DATABASE = "no_database"
     CANNOT_OPEN = "cannot_open"
     NOT_A_DATABASE = "not_a_database"
     DISK = "disk"
@@ -142,7 +145,16 @@ _PG_FAULTS = {
     "42P01": Fault.NO_SCHEMA, "3F000": Fault.NO_SCHEMA, "42703": Fault.NO_SCHEMA,
     "57P01": Fault.DISCONNECT, "57P02": Fault.DISCONNECT, "57P03": Fault.DISCONNECT, "25P03": Fault.DISCONNECT,
     "57P05": Fault.DISCONNECT, "53300": Fault.DISCONNECT,
+    "28P01": Fault.LOGIN, "28000": Fault.LOGIN, "3D000": Fault.NO_DATABASE,
 }  # fmt: skip
+# libpq keeps no SQLSTATE of a refused login; a server that speaks another language is told as one out of reach
+_PG_REFUSALS = {
+    Fault.NO_DATABASE: re.compile(r'database "[^"]*" does not exist|no such database'),
+    Fault.LOGIN: re.compile(
+        r"authentication failed|pg_hba\.conf|permission denied for database|no such user"
+        r'|role "[^"]*" (does not exist|is not permitted to log in)'
+    ),
+}
 _SQLITE_FAULTS = {
     sqlite3.SQLITE_BUSY: Fault.RETRY, sqlite3.SQLITE_LOCKED: Fault.RETRY, sqlite3.SQLITE_PROTOCOL: Fault.RETRY,
     sqlite3.SQLITE_FULL: Fault.FULL, sqlite3.SQLITE_READONLY: Fault.READ_ONLY, sqlite3.SQLITE_PERM: Fault.READ_ONLY,
@@ -153,7 +165,7 @@ _SQLITE_FAULTS = {
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Classifies by SQLSTATE or SQLite result code, and by text only where SQLite has no code of its own."""
+    """Classifies by SQLSTATE or SQLite result code, and by text only where there is no code."""
     orig = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if isinstance(orig, sqlite3.Error):
         code = getattr(orig, "sqlite_errorcode", None)
@@ -171,9 +183,17 @@ def fault_of(error: BaseException) -> Fault:
         if state.startswith("23"):
             return Fault.CONSTRAINT
         return _PG_FAULTS.get(state, Fault.OTHER)
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return Fault.DISCONNECT
-    return Fault.DISCONNECT if type(orig).__name__ in ("OperationalError", "InterfaceError") else Fault.OTHER
+    invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
+    if not invalidated and type(orig).__name__ not in ("OperationalError", "InterfaceError"):
+        return Fault.OTHER
+    return _refusal(orig) or Fault.DISCONNECT
+
+
+def _refusal(error: BaseException) -> Fault | None:
+    """Why a server that was reached let nobody in; None: it may not have been reached."""
+    if getattr(getattr(error, "pgconn", None), "needs_password", False):
+        return Fault.LOGIN
+    return next((fault for fault, text in _PG_REFUSALS.items() if text.search(str(error))), None)
 
 
 def is_driver_error(error: BaseException) -> bool:

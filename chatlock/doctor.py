@@ -11,7 +11,7 @@ from importlib import metadata
 from sqlalchemy.engine import Connection
 
 from chatlock import migrations
-from chatlock.errors import SchemaMismatch
+from chatlock.errors import LoginRefused, SchemaMismatch
 from chatlock.executor import Executor
 from chatlock.ops import diagnose, load, report, runs
 from chatlock.ops.diagnose import Server
@@ -49,12 +49,17 @@ class Finding:
 
 
 def examine(executor: Executor, *, pooler: str | None, redis_url: str | None) -> Iterator[Finding]:
-    """Every check, in order; where the tables are not as this version needs them, those on the tables are left out.
+    """Every check, in order; where the tables are not as this version needs them, those on the tables are left out,
+    and where the server refuses the login, all others.
 
     executor: of at least two connections.  pooler: as the processes are set.  Raises StoreUnavailable.
     """
     found: list[Server] = []
-    executor.set_up(lambda conn: found.append(diagnose.read_server(conn)))
+    try:
+        executor.set_up(lambda conn: found.append(diagnose.read_server(conn)))
+    except LoginRefused as error:
+        yield Finding("database", Level.FAILED, str(error))
+        return
     server = found[-1]
     yield judge_server(server)
     if server.product == "sqlite":

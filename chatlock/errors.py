@@ -8,6 +8,7 @@ ChatlockError
  |   +- MissingTenant    no tenant per call and none on the client
  +- SchemaMismatch       the tables are older or newer than this version admits
  +- StoreUnavailable     the database cannot serve this now; nothing is half written
+     +- LoginRefused     the server refused the login, or has no such database
      +- StoreReadOnly    the database or its file cannot be written
      +- StoreFull        the disk or its quota is full
      +- Closed           the client was closed
@@ -94,6 +95,10 @@ class StoreUnavailable(ChatlockError):
     def __init__(self, message: str, *, commit_unknown: bool = False) -> None:
         super().__init__(message)
         self.commit_unknown = commit_unknown
+
+
+class LoginRefused(StoreUnavailable):
+    """The server refused the login, or has no such database.  It is not tried again: the URL or the server is wrong."""
 
 
 class StoreReadOnly(StoreUnavailable):

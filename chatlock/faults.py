@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatlock.dialects import Fault
-from chatlock.errors import ChatlockError, SchemaMismatch, StoreFull, StoreReadOnly, StoreUnavailable
+from chatlock.errors import ChatlockError, LoginRefused, SchemaMismatch, StoreFull, StoreReadOnly, StoreUnavailable
 
 REMEDIES: dict[Fault, tuple[type[ChatlockError], str]] = {
     Fault.NO_SCHEMA: (
@@ -30,6 +30,16 @@ REMEDIES: dict[Fault, tuple[type[ChatlockError], str]] = {
     Fault.DISCONNECT: (
         StoreUnavailable,
         "the database cannot be reached; check that it runs, and the host, port, user, password and name in its URL",
+    ),
+    Fault.LOGIN: (
+        LoginRefused,
+        "the server refused the login; check the user and password in the database's URL, and what the server's"
+        " pg_hba.conf lets in",
+    ),
+    Fault.NO_DATABASE: (
+        LoginRefused,
+        "the server has no such database; check the database's name in its URL, or create it and run `chatlock db"
+        " upgrade`",
     ),
     Fault.CANNOT_OPEN: (
         StoreUnavailable,

@@ -16,7 +16,7 @@ from chatlock.cli.output import echo, print_table, visible
 from chatlock.client import Chatlock
 from chatlock.console import Console, Scope
 from chatlock.dialects import checked_url, existing
-from chatlock.errors import ChatlockError, InvalidInput, StoreUnavailable
+from chatlock.errors import ChatlockError, InvalidInput, LoginRefused, StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.inputs import Key, checked_id, checked_key
 
@@ -221,6 +221,12 @@ class Refused(click.ClickException):
     exit_code = REFUSED
 
 
+class WrongDatabase(click.ClickException):
+    """The database that was named lets nobody in so, or is not there."""
+
+    exit_code = MISUSE
+
+
 class RaceLost(click.ClickException):
     """Someone was faster: the thread is not any more as the operator saw it."""
 
@@ -247,6 +253,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except InvalidInput as error:
             raise click.UsageError(visible(str(error))) from None
+        except LoginRefused as error:
+            raise WrongDatabase(visible(str(error))) from None
         except StoreUnavailable as error:
             raise Unreachable(visible(str(error))) from None
         except ChatlockError as error:

@@ -23,7 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 import pytest
+from click.testing import CliRunner
+from sqlalchemy import make_url
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from chatlock import (
     AlreadyAnswered,
@@ -34,7 +37,8 @@ from chatlock import (
     StoreUnavailable,
     executor,
 )
-from chatlock.errors import ChatlockError, StoreReadOnly
+from chatlock.cli import main
+from chatlock.errors import ChatlockError, LoginRefused, StoreReadOnly
 from tests.acceptance.life import AT_ONCE, read, until
 from tests.support import servers
 from tests.support.databases import Database, connect
@@ -284,8 +288,41 @@ def guarded(server: servers.PostgreSQL, password: str) -> str:
 @pytest.mark.parametrize("world", ["sync", "async"])
 def test_wrong_password_and_missing_rights(own_server: servers.PostgreSQL, world: str) -> None:
     until(lambda: asks_for_a_password(own_server), what="the new rules of the server")
-    told(lambda: submit(world, guarded(own_server, PASSWORD)), StoreUnavailable, "host, port, user, password and name")
+    told(lambda: submit(world, guarded(own_server, PASSWORD)), LoginRefused, "refused the login; check the user")
+    no_password = own_server.url.replace("postgres@", "guarded@")
+    told(lambda: submit(world, no_password), LoginRefused, "refused the login; check the user")
+    nowhere = make_url(own_server.url).set(database=PASSWORD)
+    told(lambda: submit(world, nowhere), LoginRefused, "has no such database; check the database's name")
     told(lambda: submit(world, guarded(own_server, "right")), StoreReadOnly, "permissions .* of the role")
+
+
+REFUSED = {PASSWORD: "the server refused the login", "right": "the server has no such database"}
+
+
+@pytest.mark.parametrize("password", REFUSED)
+def test_commands_tell_a_refused_login_from_an_outage(own_server: servers.PostgreSQL, password: str) -> None:
+    until(lambda: asks_for_a_password(own_server), what="the new rules of the server")
+    url = make_url(guarded(own_server, password))
+    env = {"CHATLOCK_URL": (url if password == PASSWORD else url.set(database=PASSWORD)).render_as_string(False)}
+    for command, code in (["db", "check"], 2), (["doctor"], 1):
+        result = CliRunner(env=env).invoke(main, command)
+        assert (result.exit_code, REFUSED[password] in result.output) == (code, True), result.output
+        assert PASSWORD not in result.output
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_login_that_is_refused_to_the_callers_own_connection(own_server: servers.PostgreSQL, driver: str) -> None:
+    until(lambda: asks_for_a_password(own_server), what="the new rules of the server")
+
+    async def store(url: Any) -> None:
+        engine = create_async_engine(url)
+        async with AsyncChatlock(own_server.url, tenant=TENANT, poller=False) as chat, AsyncSession(engine) as session:
+            await chat.submit("thread", PAYLOAD, conn=session)
+
+    wrong = make_url(guarded(own_server, PASSWORD)).set(drivername=f"postgresql+{driver}")
+    told(lambda: asyncio.run(store(wrong)), LoginRefused, "refused the login")
+    nowhere = make_url(own_server.url).set(drivername=f"postgresql+{driver}", database=PASSWORD)
+    told(lambda: asyncio.run(store(nowhere)), LoginRefused, "no such database")
 
 
 def asks_for_a_password(server: servers.PostgreSQL) -> bool:

@@ -10,13 +10,22 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.engine import Connection
 
 from chatlock import executor as executor_module
 from chatlock import migrations
-from chatlock.errors import Closed, InvalidInput, SchemaMismatch, StoreFull, StoreReadOnly, StoreUnavailable
+from chatlock.errors import (
+    Closed,
+    InvalidInput,
+    LoginRefused,
+    SchemaMismatch,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from chatlock.executor import Executor
 from chatlock.ops.hot import NotAsHeld
 from chatlock.turnstile import Turnstile
@@ -184,6 +193,29 @@ def test_error_shows_no_statement_and_no_value(executor: Executor, code: int) ->
     chain = [told.value, told.value.__cause__]
     assert not any(word in str(error) for error in chain for word in ("SELECT", "secret", "hunter2"))
     assert told.value.__suppress_context__
+
+
+REFUSALS = {
+    'FATAL:  password authentication failed for user "hunter2"': "refused the login",
+    'FATAL:  no pg_hba.conf entry for host "::1", user "hunter2", database "app", no encryption': "refused the login",
+    'FATAL:  role "hunter2" is not permitted to log in': "refused the login",
+    'FATAL:  permission denied for database "hunter2"': "refused the login",
+    "FATAL:  SASL authentication failed": "refused the login",
+    'FATAL:  database "hunter2" does not exist': "has no such database",
+}
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_refused_login_is_told_at_once_and_apart_from_an_outage(executor: Executor, text: str) -> None:
+    op = Failing(psycopg.OperationalError(f"connection failed: {text}"), times=1)
+    with pytest.raises(LoginRefused, match=REFUSALS[text]) as told:
+        executor.transaction("test", op)
+    assert (op.calls, "hunter2" in str(told.value)) == (1, False)
+
+
+def test_control_server_that_goes_away_is_tried_again(executor: Executor) -> None:
+    op = Failing(psycopg.OperationalError("server closed the connection unexpectedly"), times=1)
+    assert (executor.transaction("test", op), op.calls) == ("done", 2)
 
 
 def test_missing_tables_name_the_remedy(tmp_path: Path) -> None:
