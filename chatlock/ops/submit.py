@@ -101,6 +101,11 @@ INIT = named(
         )
     ),
 )
+# no row has such a token: a write that changes nothing
+TOUCH = named(
+    "submit.touch",
+    update(threads).where(of_thread(threads), threads.c.token < 0).values(token=threads.c.token),
+)
 RECREATE = named(
     "thread.recreate",
     update(threads)
@@ -367,8 +372,14 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
 
 
 def submit_in(conn: Connection, submission: Submission, limits: Limits) -> Submitted:
-    """submit in the caller's own transaction, without a claim: a write comes first, because it takes SQLite's lock."""
-    init_thread(conn, submission.key, submission.agent)
+    """submit in the caller's own transaction, without a claim: a write comes first, because it takes SQLite's lock.
+
+    What names a state may be refused where there is no thread, so that write changes no row.
+    """
+    if submission.names_a_state:
+        run(conn, TOUCH, submission.key)
+    else:
+        init_thread(conn, submission.key, submission.agent)
     return submit(conn, submission, None, limits)
 
 

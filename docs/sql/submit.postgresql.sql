@@ -25,3 +25,10 @@ AND chatlock_messages.incarnation = :b_incarnation::BIGINT
 AND chatlock_messages.seq > :b_above::BIGINT
 AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_messages.seq DESC
  LIMIT 1 OFFSET :b_newer;
+
+-- submit.touch
+UPDATE chatlock_threads
+SET token=chatlock_threads.token
+WHERE chatlock_threads.tenant = :b_tenant::VARCHAR
+AND chatlock_threads.thread_id = :b_thread::VARCHAR
+AND chatlock_threads.token < 0;

@@ -14,7 +14,17 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
-from chatlock import AlreadyAnswered, Chatlock, ClaimLost, Gone, InvalidInput, Queued, StoreUnavailable, TurnNotFinished
+from chatlock import (
+    AlreadyAnswered,
+    Chatlock,
+    ClaimLost,
+    Gone,
+    InvalidInput,
+    Queued,
+    Refused,
+    StoreUnavailable,
+    TurnNotFinished,
+)
 from chatlock.errors import TransactionNotImmediate
 from tests.conformance import rows
 from tests.conformance.bridge import Bridge
@@ -245,6 +255,17 @@ def test_submit_in_the_callers_transaction_tells_what_is_so(chat: Any, owned: Ow
     chat.delete("c1")
     with owned.transaction() as conn:
         assert chat.submit("c1", "gone", message_id="m3", conn=conn) == Gone(message_id="m3")
+
+
+@of_some_kinds
+@pytest.mark.parametrize("state", [{"if_turn": 7}, {"if_awaiting": "q1"}])
+def test_refused_submit_writes_nothing_in_the_callers_transaction(
+    chat: Any, owned: Owned, database: Database, state: dict[str, Any]
+) -> None:
+    before = rows.dump(database)
+    with owned.transaction() as conn:
+        assert isinstance(chat.submit("c1", "hello", conn=conn, **state), Refused)
+    assert rows.dump(database) == before
 
 
 # -- misuse ------------------------------------------------------------------------------------------------------------

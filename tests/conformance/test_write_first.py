@@ -38,11 +38,12 @@ def locked_by_the_first(engine: Engine, path: str) -> Iterator[list[bool]]:
     event.remove(engine, "after_cursor_execute", look)
 
 
-@pytest.mark.parametrize("what", ["submit", "finish", "fence"])
+@pytest.mark.parametrize("what", ["submit", "precondition", "finish", "fence"])
 def test_first_statement_takes_the_write_lock(what: str, chat: Chatlock, sqlite_database: Database) -> None:
     path = sqlite_database.url.removeprefix("sqlite:///")
     acts: dict[str, Callable[[Any, Any], object]] = {
         "submit": lambda turn, conn: chat.submit("t2", "hello", conn=conn),
+        "precondition": lambda turn, conn: chat.submit("t1", "hello", if_turn=turn.token, conn=conn),
         "finish": lambda turn, conn: turn.finish("ok", conn=conn),
         "fence": lambda turn, conn: turn.fence(conn),
     }
