@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from sqlalchemy import insert, select, update
 from sqlalchemy.engine import Connection
 
-from chatlock.dialects import wall_ms
 from chatlock.inputs import Key, from_json
 from chatlock.ops.base import Claim, Incomplete, Message, ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.due import drop_due
@@ -56,9 +55,9 @@ CLAIM = named(
         token=threads.c.token + 1,
         claim_id=b("claim_id"),
         owner=b("owner"),
-        claimed_at=wall_ms(),
-        window_ends_at=wall_ms() + b("window"),
-        expires_at=wall_ms() + b("life"),
+        claimed_at=b("now"),
+        window_ends_at=b("window_end"),
+        expires_at=b("life_end"),
         lease_ms=b("lease"),
         beat=0,
         fetched_seq=threads.c.done_seq,
@@ -78,7 +77,7 @@ START_TURN = named(
         agent=b("agent"),
         from_seq=b("from_seq"),
         state="running",
-        started_at=wall_ms(),
+        started_at=b("now"),
     ),
 )
 # done_seq moves only when a turn over that head resolves it: an earlier turn from the same place did not complete
@@ -102,7 +101,8 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
     """Claims the locked thread.
 
     Guard: idle, something pending, not held by a question, may start now and, for a waiter, done_seq < its seq.  None:
-    not granted.
+    not granted.  Lease and window count from one reading of the clock, that of the lock: PostgreSQL's moves on within
+    a statement.
     """
     if not _may_claim(row, request, seq):
         return None
@@ -114,9 +114,10 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
         token=row.token,
         claim_id=request.claim_id,
         owner=request.owner,
-        window=request.window_ms,
+        now=row.now,
+        window_end=row.now + request.window_ms,
         lease=request.lease_ms,
-        life=min(request.lease_ms, request.window_ms),
+        life_end=row.now + min(request.lease_ms, request.window_ms),
     ).all()
     if len(granted) != 1:
         return None
@@ -133,6 +134,7 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
         owner=request.owner,
         agent=row.agent,
         from_seq=row.done_seq,
+        now=row.now,
     )
     return Claim(
         key=key,

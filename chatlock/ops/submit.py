@@ -140,7 +140,7 @@ STORE = named(
         payload_hash=b("payload_hash"),
         disposition="pending",
         policy=b("policy"),
-        received_at=wall_ms(),
+        received_at=b("now"),
         redrive_of=b("redrive_of"),
         trace=b("trace"),
         expire_ms=b("expire_ms"),
@@ -221,6 +221,7 @@ def store(conn: Connection, submission: Submission, row: ThreadRow) -> ThreadRow
         policy=ANSWER if submission.answers else submission.policy,
         redrive_of=submission.redrive_of,
         trace=submission.trace,
+        now=row.now,
         expire_ms=submission.expire_ms,
     )
     after = replace(row, last_seq=seq, agent=submission.agent, priority=row.class_with(submission.priority))

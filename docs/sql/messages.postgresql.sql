@@ -10,7 +10,7 @@ AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_messages.seq
 
 -- messages.insert
 INSERT INTO chatlock_messages (tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, disposition, policy, received_at, expire_ms, redrive_of, trace)
-VALUES (:b_tenant::VARCHAR, :b_thread::VARCHAR, :b_incarnation::BIGINT, :b_seq::BIGINT, :b_message_id::VARCHAR, :b_payload::VARCHAR, :b_payload_hash::VARCHAR, 'pending', :b_policy::VARCHAR, (extract(epoch FROM clock_timestamp())*1000)::bigint, :b_expire_ms::BIGINT, :b_redrive_of::VARCHAR, :b_trace::VARCHAR);
+VALUES (:b_tenant::VARCHAR, :b_thread::VARCHAR, :b_incarnation::BIGINT, :b_seq::BIGINT, :b_message_id::VARCHAR, :b_payload::VARCHAR, :b_payload_hash::VARCHAR, 'pending', :b_policy::VARCHAR, :b_now::BIGINT, :b_expire_ms::BIGINT, :b_redrive_of::VARCHAR, :b_trace::VARCHAR);
 
 -- messages.known
 SELECT chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.payload_hash

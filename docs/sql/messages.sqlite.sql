@@ -10,7 +10,7 @@ AND chatlock_messages.disposition = 'pending' ORDER BY chatlock_messages.seq
 
 -- messages.insert
 INSERT INTO chatlock_messages (tenant, thread_id, incarnation, seq, message_id, payload, payload_hash, disposition, policy, received_at, expire_ms, redrive_of, trace)
-VALUES (:b_tenant, :b_thread, :b_incarnation, :b_seq, :b_message_id, :b_payload, :b_payload_hash, 'pending', :b_policy, CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER), :b_expire_ms, :b_redrive_of, :b_trace);
+VALUES (:b_tenant, :b_thread, :b_incarnation, :b_seq, :b_message_id, :b_payload, :b_payload_hash, 'pending', :b_policy, :b_now, :b_expire_ms, :b_redrive_of, :b_trace);
 
 -- messages.known
 SELECT chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.payload_hash

@@ -9,7 +9,7 @@ AND chatlock_turns.token < :b_token::BIGINT ORDER BY chatlock_turns.token DESC
 
 -- turn.insert
 INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, state, started_at)
-VALUES (:b_tenant::VARCHAR, :b_thread::VARCHAR, :b_incarnation::BIGINT, :b_token::BIGINT, :b_claim_id::VARCHAR, :b_owner::VARCHAR, :b_agent::VARCHAR, :b_from_seq::BIGINT, 'running', (extract(epoch FROM clock_timestamp())*1000)::bigint);
+VALUES (:b_tenant::VARCHAR, :b_thread::VARCHAR, :b_incarnation::BIGINT, :b_token::BIGINT, :b_claim_id::VARCHAR, :b_owner::VARCHAR, :b_agent::VARCHAR, :b_from_seq::BIGINT, 'running', :b_now::BIGINT);
 
 -- turn.mark
 UPDATE chatlock_turns

@@ -9,7 +9,7 @@ AND chatlock_turns.token < :b_token ORDER BY chatlock_turns.token DESC
 
 -- turn.insert
 INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, owner, agent, from_seq, state, started_at)
-VALUES (:b_tenant, :b_thread, :b_incarnation, :b_token, :b_claim_id, :b_owner, :b_agent, :b_from_seq, 'running', CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER));
+VALUES (:b_tenant, :b_thread, :b_incarnation, :b_token, :b_claim_id, :b_owner, :b_agent, :b_from_seq, 'running', :b_now);
 
 -- turn.mark
 UPDATE chatlock_turns

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
-from chatlock import ClaimLost, Limits
+from chatlock import Chatlock, ClaimLost, Limits
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.windows import observe_runs
 from tests.conformance import rows
@@ -15,6 +16,12 @@ from tests.conformance.conftest import NewChat
 from tests.support.databases import Database
 
 DAY_MS = 86_400_000
+CLOCK_THAT_MOVES_WHEN_READ = """
+CREATE SCHEMA moving;
+CREATE SEQUENCE moving.seconds;
+CREATE FUNCTION moving.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+  $$ SELECT pg_catalog.statement_timestamp() + nextval('moving.seconds') * interval '1 second' $$;
+"""
 
 
 @pytest.fixture
@@ -216,6 +223,20 @@ def test_lease_never_outlasts_the_window(new_chat: NewChat, database: Database) 
     row = rows.thread_row(database)
     assert row["expires_at"] == row["window_ends_at"] == row["claimed_at"] + 4_000
     turn.finish("ok")
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_claim_reads_the_clock_once(database: Database) -> None:
+    """A lease that ends before its window is that of a turn with heartbeats, and what passes it has fallen silent."""
+    rows.execute(database, CLOCK_THAT_MOVES_WHEN_READ)
+    url = make_url(database.url).update_query_dict({"options": "-c search_path=moving,public,pg_catalog"})
+    with Chatlock(url, tenant="t", poller=False, heartbeat=False) as chat:
+        chat.submit("c1", 1, wait_ms=0)
+        turn = chat.begin("c1", 2)
+        row, (run,) = rows.thread_row(database), rows.turns(database)
+        assert row["expires_at"] == row["window_ends_at"] == row["claimed_at"] + 600_000
+        assert run["started_at"] == row["claimed_at"] == rows.messages(database)[-1]["received_at"]
+        turn.finish("ok")
 
 
 def test_sweep_counts_runs(quiet: Any, database: Database) -> None:

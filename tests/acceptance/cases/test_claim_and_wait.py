@@ -157,8 +157,9 @@ def test_control_a_claim_by_read_then_write_starts_two_turns(
         .where(of_thread(threads))
         .values(
             **written,
-            expires_at=wall_ms() + b("life"),
-            window_ends_at=wall_ms() + b("window"),
+            claimed_at=b("now"),
+            expires_at=b("life_end"),
+            window_ends_at=b("window_end"),
             fetched_seq=threads.c.done_seq,
         )
     )
