@@ -123,6 +123,7 @@ class Fault(StrEnum):
     """What a driver's error means for the operation that met it."""
 
     RETRY = "retry"
+    LOCKED = "locked"
     DISCONNECT = "disconnect"
     LOGIN = "login"
     NO_DATABASE = "no_database"
@@ -140,7 +141,7 @@ class Fault(StrEnum):
 
 
 _PG_FAULTS = {
-    "40001": Fault.RETRY, "40P01": Fault.RETRY, "55P03": Fault.RETRY, "25P02": Fault.FAILED_TRANSACTION,
+    "40001": Fault.RETRY, "40P01": Fault.RETRY, "55P03": Fault.LOCKED, "25P02": Fault.FAILED_TRANSACTION,
     "53100": Fault.FULL, "58030": Fault.DISK, "25006": Fault.READ_ONLY, "42501": Fault.READ_ONLY,
     "42P01": Fault.NO_SCHEMA, "3F000": Fault.NO_SCHEMA, "42703": Fault.NO_SCHEMA,
     "57P01": Fault.DISCONNECT, "57P02": Fault.DISCONNECT, "57P03": Fault.DISCONNECT, "25P03": Fault.DISCONNECT,

@@ -35,6 +35,8 @@ T = TypeVar("T")
 BUSY_S = 30.0
 RECONNECTS_MAX = 5
 CONFLICTS_MAX = 8
+LOCK_WAITS_MAX = 2
+"""How often a lock is waited for once more: on PostgreSQL each wait is of lock_timeout, 10 s."""
 CLOSE_S = 10.0
 FORK_S = 5.0
 
@@ -129,7 +131,7 @@ class Executor:
                 upgrade(conn)
 
         try:
-            self._retried(once)
+            self._retried(once, lock_waits_max=CONFLICTS_MAX)  # another process may be migrating
         finally:
             engine.dispose()
 
@@ -259,8 +261,8 @@ class Executor:
         if points is not None:
             points(name)
 
-    def _retried(self, once: Callable[[_Attempt], T]) -> T:
-        reconnects = conflicts = 0
+    def _retried(self, once: Callable[[_Attempt], T], *, lock_waits_max: int = LOCK_WAITS_MAX) -> T:
+        reconnects = conflicts = lock_waits = 0
         commit_unknown = False
         busy_until: float | None = None
         while True:
@@ -283,6 +285,9 @@ class Executor:
                 elif fault is Fault.RETRY:
                     conflicts += 1
                     again, pause = conflicts <= CONFLICTS_MAX, random.uniform(0.001, 0.02) * conflicts
+                elif fault is Fault.LOCKED:
+                    lock_waits += 1
+                    again, pause = lock_waits <= lock_waits_max, 0.0
                 elif fault is Fault.DISCONNECT:
                     reconnects += 1
                     again, pause = reconnects <= RECONNECTS_MAX, random.uniform(0.5, 1.0) * 0.1 * 2**reconnects

@@ -27,6 +27,11 @@ REMEDIES: dict[Fault, tuple[type[ChatlockError], str]] = {
         StoreUnavailable,
         "the database stayed locked by another writer for too long; nothing was written; end that writer, or try again",
     ),
+    Fault.LOCKED: (
+        StoreUnavailable,
+        "the database stayed locked by another transaction for too long; nothing was written; look for one with conn="
+        " that was neither committed nor rolled back, end it, or try again",
+    ),
     Fault.DISCONNECT: (
         StoreUnavailable,
         "the database cannot be reached; check that it runs, and the host, port, user, password and name in its URL",

@@ -25,7 +25,9 @@ from chatlock import (
     StoreUnavailable,
     TurnNotFinished,
 )
+from chatlock.dialects import PG_SESSION
 from chatlock.errors import TransactionNotImmediate
+from chatlock.executor import LOCK_WAITS_MAX
 from tests.conformance import rows
 from tests.conformance.bridge import Bridge
 from tests.conformance.conftest import NewChat, Shelf, Start
@@ -266,6 +268,24 @@ def test_refused_submit_writes_nothing_in_the_callers_transaction(
     with owned.transaction() as conn:
         assert isinstance(chat.submit("c1", "hello", conn=conn, **state), Refused)
     assert rows.dump(database) == before
+
+
+@pytest.mark.parametrize("kind", ["psycopg-connection"])
+def test_transaction_that_is_left_open_is_named_once_others_have_waited(
+    chat: Any, owned: Owned, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "chatlock.dialects.PG_SESSION", PG_SESSION.replace("lock_timeout = '10s'", "lock_timeout = '9ms'")
+    )
+    passed: list[str] = []
+    with chat.turn("c1", "hello") as turn:
+        turn.finish("ok", conn=owned.conn)
+        chat._executor.points = passed.append
+        with pytest.raises(StoreUnavailable, match="conn= that was neither committed nor rolled back"):
+            chat.submit("c1", "more", wait_ms=0)
+        assert passed.count("submit_hot.begin") == 1 + LOCK_WAITS_MAX
+        owned.commit()
+    assert rows.dispositions(database) == ["answered"]
 
 
 # -- misuse ------------------------------------------------------------------------------------------------------------
