@@ -241,10 +241,17 @@ def surely_apart(one: URL, other: URL) -> bool:
     """Whether two URLs cannot be of one database; servers with two names may be one."""
     if one.get_backend_name() != other.get_backend_name():
         return True
-    if one.get_backend_name() == "sqlite":
-        return Path(one.database or "").resolve() != Path(other.database or "").resolve()
-    named = [url.database or url.username for url in (one, other)]
-    return (one.host, one.port) == (other.host, other.port) and named[0] != named[1]
+    (server, name), (other_server, other_name) = _address(one), _address(other)
+    return server == other_server and None not in (name, other_name) and name != other_name
+
+
+def _address(url: URL) -> tuple[object, object]:
+    """Which server, and which of its databases (None: only the driver knows)."""
+    if url.get_backend_name() == "sqlite":
+        file = url.database or ""
+        return None, None if file.startswith("file:") else Path(file).resolve()
+    server = (url.query.get("host", url.host), str(url.query.get("port", url.port or 5432)))
+    return server, url.query.get("dbname", url.database) or None
 
 
 def make_engine(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from chatlock.async_client import AsyncChatlock
 from chatlock.client_base import Client
+from chatlock.dialects import checked_url, surely_apart
 from chatlock.errors import InvalidInput
 from chatlock.io import drive
 
@@ -32,6 +33,15 @@ def load_chat(path: str) -> Client:
     if not isinstance(found, Client):
         raise InvalidInput("bad_chat", f"chat={path}: {name} is no Chatlock or AsyncChatlock")
     return found
+
+
+def load_chat_of(path: str, url: str) -> Client:
+    """As load_chat.  Refused where its database cannot be that of `url`: what waits there would never be found here."""
+    client = load_chat(path)
+    if surely_apart(client._executor.url, checked_url(url)):
+        text = f"CHATLOCK_URL and {path} are of different databases: its turns would never be found"
+        raise InvalidInput("other_database", text)
+    return client
 
 
 class Host:

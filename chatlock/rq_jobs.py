@@ -27,7 +27,7 @@ from rq.utils import now
 
 from chatlock.errors import InvalidInput
 from chatlock.hooks import JobEnded
-from chatlock.hosting import Host, load_chat
+from chatlock.hosting import Host, load_chat_of
 from chatlock.inputs import Key, checked_key, key_hash
 from chatlock.observe import SHARED_FILES, prometheus, share_files_as
 from chatlock.ops.due import Dispatched
@@ -58,7 +58,7 @@ def run_thread(tenant: str, thread: str) -> None:
     releases it uncharged; a second one, a second or more later, releases it at once.
     """
     settings = Settings()
-    host = _host(settings.chat or "", os.getpid())
+    host = _host(settings.chat or "", settings.url.get_secret_value(), os.getpid())
     key = checked_key(tenant, thread)
     if not _in_horse():
         _serve(host, key)
@@ -71,9 +71,9 @@ def run_thread(tenant: str, thread: str) -> None:
 
 
 @cache
-def _host(path: str, pid: int) -> Host:
+def _host(path: str, url: str, pid: int) -> Host:
     """This process's own: connections, OS threads and counters are made after the fork."""
-    host = Host(load_chat(path))
+    host = Host(load_chat_of(path, url))
     if _in_horse():
         share_files_as(os.getppid())
     host.open()
@@ -228,7 +228,7 @@ def work(settings: Settings) -> None:
     """Runs a worker until SIGTERM.  The chat's module is imported once, before any fork; connections are made after."""
     if settings.chat is None or settings.redis_url is None:
         raise InvalidInput("bad_worker", "a worker needs CHATLOCK_CHAT=module:name and CHATLOCK_REDIS_URL")
-    chat = load_chat(settings.chat)
+    chat = load_chat_of(settings.chat, settings.url.get_secret_value())
     chat._executor.load_driver()
     if SHARED_FILES in os.environ:
         prometheus(chat)

@@ -9,11 +9,11 @@ import time
 
 from chatlock import migrations
 from chatlock.console import Console
-from chatlock.dialects import checked_url, existing, surely_apart
+from chatlock.dialects import checked_url, existing
 from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.executor import Executor
 from chatlock.hooks import Hooks
-from chatlock.hosting import Host, load_chat
+from chatlock.hosting import Host, load_chat_of
 from chatlock.protocol import Limits
 from chatlock.service.dispatch import Dispatcher, Inline, Remote, Sender
 from chatlock.service.health import HealthServer, Page
@@ -76,10 +76,7 @@ class Service:
         settings = self._settings
         sender: Sender
         if settings.dispatch == "inline":
-            host = Host(load_chat(settings.chat or ""))
-            if surely_apart(host.client._executor.url, self.executor.url):
-                text = f"CHATLOCK_URL and {settings.chat} are of different databases: its turns would never be found"
-                raise InvalidInput("other_database", text)
+            host = Host(load_chat_of(settings.chat or "", settings.url.get_secret_value()))
             if self.metrics is not None:
                 host.client.subscribe(self.metrics.counts)
             return Inline(host, settings.turns_max, settings.tenant_turns_max)

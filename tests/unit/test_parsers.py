@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL
 
 from chatlock import Chatlock
 from chatlock.cli.output import duration, shell_quoted, visible
-from chatlock.dialects import checked_url
+from chatlock.dialects import checked_url, surely_apart
 from chatlock.errors import ChatlockError, ClaimLost, InvalidInput, SchemaMismatch, StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.hosting import load_chat
@@ -213,6 +213,28 @@ def test_what_is_shown_is_harmless(text: str) -> None:
 def test_database_urls(text: str) -> None:
     url = parsed(lambda: checked_url(text))
     assert url is None or isinstance(url, URL)
+
+
+APART = [
+    ("sqlite:///chat.db", "postgresql://u@db/app"),
+    ("sqlite:///chat.db", "sqlite:///other/chat.db"),
+    ("postgresql://u@db/app", "postgresql+psycopg://u@db:5432/other"),
+    ("postgresql://u@/app?host=/run/db", "postgresql://u@/other?host=/run/db&port=5432"),
+]
+MAYBE_ONE = [
+    ("sqlite:///chat.db", "sqlite:///./other/../chat.db"),
+    ("sqlite:///chat.db", "sqlite:///file:chat.db?uri=true"),
+    ("postgresql://u:one@db/app", "postgresql+psycopg://v:two@db:5432/app"),
+    ("postgresql://u@db/app", "postgresql://u@pooler:6432/app_pool"),  # a server may have many names
+    ("postgresql://u@db/app", "postgresql://u@db"),  # PGDATABASE may name it
+    ("postgresql://u@db/app", "postgresql://u@db/other?dbname=app"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), [*APART, *MAYBE_ONE])
+def test_urls_of_two_databases_are_told_apart(one: str, other: str) -> None:
+    urls = checked_url(one), checked_url(other)
+    assert surely_apart(*urls) == surely_apart(*reversed(urls)) == ((one, other) in APART)
 
 
 @quick

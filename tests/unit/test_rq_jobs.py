@@ -27,6 +27,7 @@ from chatlock.ops.due import Dispatched
 from chatlock.rq_jobs import FUNCTION, QUEUED_MAX, RqSender, ThreadJob, ThreadQueue, _serve, work
 from chatlock.settings import Settings
 from chatlock.wake.channel import Channel
+from tests.acceptance import served as application
 from tests.support.processes import Child
 from tests.support.waiting import Gate
 
@@ -286,6 +287,15 @@ def test_worker_needs_a_chat_and_a_redis(missing: str) -> None:
     given |= {"http_url": "http://127.0.0.1/", "http_secret": "s"}
     with pytest.raises(InvalidInput, match="CHATLOCK_CHAT"):
         work(settings(**{**given, missing: None}))
+
+
+def test_worker_refuses_a_chat_object_of_another_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its poller would dispatch threads that it does not find."""
+    monkeypatch.setattr("chatlock.rq_jobs._work_until_redis_fails", lambda *given: True)
+    ours, other = application.URL, "sqlite:///other.db"
+    work(settings(url=ours, chat="tests.acceptance.served:chat"))
+    with pytest.raises(InvalidInput, match="are of different databases"):
+        work(settings(url=other, chat="tests.acceptance.served:chat"))
 
 
 def test_driver_is_loaded_before_any_fork(child: Callable[[Child], Child]) -> None:
