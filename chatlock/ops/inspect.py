@@ -116,10 +116,8 @@ _standing = (
     threads.c.holes,
     and_(
         not_(HELD),
-        or_(
-            and_(threads.c.not_before <= stable_ms(), threads.c.quiet_until <= stable_ms()),
-            threads.c.not_before > stable_ms() + b("backoff_max"),
-        ),
+        or_(threads.c.not_before <= stable_ms(), threads.c.not_before > stable_ms() + b("backoff_max")),
+        threads.c.quiet_until <= stable_ms(),
     ).label("may_start"),
 )
 LOOK = named(

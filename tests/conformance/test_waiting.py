@@ -20,7 +20,11 @@ from chatlock import (
     Superseded,
 )
 from chatlock.errors import Closed, StoreUnavailable
+from chatlock.inputs import Key
+from chatlock.ops.base import lock
+from chatlock.ops.inspect import look, standings
 from tests.conformance import rows
+from tests.conformance.clocks import now
 from tests.conformance.conftest import BOTH, NewChat, Start
 from tests.support.databases import Database
 from tests.support.waiting import SECONDS_MAX, Gate, until
@@ -138,6 +142,25 @@ def test_waiting_call_is_told_that_its_message_is_dead(new_chat: NewChat, start:
     with pytest.raises(RuntimeError), chat.turn("c1", "hello", message_id="m1"):
         raise RuntimeError("not today")
     assert waiting.result(SECONDS_MAX) == Dead(message_id="m1", seq=1, reason="RuntimeError")
+
+
+@pytest.mark.parametrize(
+    ("not_before", "quiet_until", "may_start"),
+    [(0, 0, True), (30_000, 0, False), (3_600_000, 0, True), (0, 3_600_000, False), (3_600_000, 30_000, False)],
+)
+def test_look_finds_a_thread_claimable_once_it_may_start(
+    chat: Any, database: Database, not_before: int, quiet_until: int, may_start: bool
+) -> None:
+    """A backoff beyond its maximum counts as passed, because the clock has stepped; a debounce may be that long."""
+    chat.submit("c1", "hello", wait_ms=0)
+    at = now(database)
+    moved = f"not_before = {at + not_before}, quiet_until = {at + quiet_until}"
+    rows.execute(database, f"UPDATE chatlock_threads SET {moved}")
+    key, waited, far = Key("t", "c1"), ("t", "c1", 1, 1), chat._flows.config.limits.backoff_max_ms
+    (looked,) = chat._executor.read("look", lambda c: look(c, [waited], far)).values()
+    (standing,) = chat._executor.read("look", lambda c: standings(c, [key], far)).values()
+    assert (looked.claimable, looked.standing, standing.may_start) == (may_start, standing, may_start)
+    assert chat._executor.transaction("submit", lambda c: (row := lock(c, key)).starts_at(far) <= row.now) == may_start
 
 
 def test_waiting_call_runs_the_turn_that_became_free(chat: Any, start: Start) -> None:
