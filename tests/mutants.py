@@ -71,7 +71,7 @@ TABLE = (
     Mutant(
         "submit_forgets_adopted_claim",
         "ops/submit.py",
-        "granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)",
+        "granted = adopt(conn, key, row, request) or claim_and_fetch(conn, key, row, request, seq)",
         "granted = claim_and_fetch(conn, key, row, request, seq)",
     ),
     Mutant(
@@ -297,7 +297,10 @@ TABLE = (
         "tests/races/test_recovery.py -k gets_no_turn",
     ),
     Mutant(
-        "claim_fetch_rides_after_charge", "ops/claim.py", "    if not claim.fresh:\n        return Granted(claim)\n", ""
+        "claim_fetch_rides_after_charge",
+        "ops/claim.py",
+        "    if row.attempts or row.stalls:\n        return Granted(claim)\n",
+        "",
     ),
     Mutant(
         "claim_due_keeps_row",
@@ -312,6 +315,20 @@ TABLE = (
         "ops/claim.py",
         "if row.status != Status.RUNNING or row.claim_id != request.claim_id:",
         "if row.status != Status.RUNNING:",
+    ),
+    Mutant(
+        "adopted_claim_is_told_less",
+        "ops/claim.py",
+        "Granted(_claim(conn, key, row, request, row.token))",
+        "Granted(_claim(conn, key, row, request, 0))",
+        "tests/conformance/test_turn_memory.py -k 'sqlite and asked_for_again'",
+    ),
+    Mutant(
+        "look_breaks_the_quiet",
+        "ops/inspect.py",
+        "        threads.c.quiet_until <= stable_ms(),\n",
+        "",
+        "tests/conformance/test_waiting.py -k 'sqlite and look_finds'",
     ),
     # -- fetch ---------------------------------------------------------------------------------------------------
     Mutant(
@@ -384,7 +401,7 @@ TABLE = (
     Mutant(
         "hand_off_forgets_adopted_claim",
         "ops/finish.py",
-        "adopt(row, claim.key, request) if request is not None else None",
+        "adopt(conn, claim.key, row, request) if request is not None else None",
         "None",
         "tests/conformance/test_transitions.py -k 'sqlite and repeated_hand_off'",
     ),

@@ -166,9 +166,8 @@ class Incomplete:
 
 @dataclass(frozen=True)
 class Claim:
-    """A granted claim.  from_seq is done_seq at the claim; fresh: no attempt or stall was charged before it.
-
-    asked_at: when it was asked for, on this process's monotonic clock.
+    """A granted claim.  from_seq is done_seq at the claim; asked_at: when it was asked for, on this process's monotonic
+    clock.
     """
 
     key: Key
@@ -178,8 +177,6 @@ class Claim:
     from_seq: int
     agent: str
     lease_ms: int
-    window_ms: int
-    fresh: bool = True
     previous_incomplete: Incomplete | None = None
     asked_at: float = field(default_factory=time.monotonic, compare=False)
 

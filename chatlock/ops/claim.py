@@ -97,6 +97,25 @@ def _may_claim(row: ThreadRow, request: Request, seq: int | None) -> bool:
     return not (seq is not None and row.done_seq >= seq)
 
 
+def _claim(conn: Connection, key: Key, row: ThreadRow, request: Request, token: int) -> Claim:
+    """What the holder of this token is told, at once or after a lost acknowledgement."""
+    before = run(conn, BEFORE, key, incarnation=row.incarnation, token=token).one_or_none()
+    incomplete = before is not None and before.from_seq == row.done_seq
+    return Claim(
+        key=key,
+        incarnation=row.incarnation,
+        token=token,
+        claim_id=request.claim_id,
+        from_seq=row.done_seq,
+        agent=row.agent,
+        lease_ms=request.lease_ms,
+        asked_at=request.asked_at,
+        previous_incomplete=Incomplete(before.token, before.state, from_json(before.mark))
+        if before and incomplete
+        else None,
+    )
+
+
 def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, seq: int | None = None) -> Claim | None:
     """Claims the locked thread.
 
@@ -122,8 +141,6 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
     if len(granted) != 1:
         return None
     token = int(granted[0][0])
-    before = run(conn, BEFORE, key, incarnation=row.incarnation, token=token).one_or_none()
-    incomplete = before is not None and before.from_seq == row.done_seq
     run(
         conn,
         START_TURN,
@@ -136,21 +153,7 @@ def claim_locked(conn: Connection, key: Key, row: ThreadRow, request: Request, s
         from_seq=row.done_seq,
         now=row.now,
     )
-    return Claim(
-        key=key,
-        incarnation=row.incarnation,
-        token=token,
-        claim_id=request.claim_id,
-        from_seq=row.done_seq,
-        agent=row.agent,
-        lease_ms=request.lease_ms,
-        window_ms=request.window_ms,
-        asked_at=request.asked_at,
-        fresh=row.attempts == 0 and row.stalls == 0,
-        previous_incomplete=Incomplete(before.token, before.state, from_json(before.mark))
-        if before and incomplete
-        else None,
-    )
+    return _claim(conn, key, row, request, token)
 
 
 def claim_and_fetch(
@@ -166,7 +169,7 @@ def claim_and_fetch(
     claim = claim_locked(conn, key, row, request, seq)
     if claim is None:
         return None
-    if not claim.fresh:
+    if row.attempts or row.stalls:
         return Granted(claim)
     return Granted(
         claim,
@@ -174,25 +177,13 @@ def claim_and_fetch(
     )
 
 
-def adopt(row: ThreadRow, key: Key, request: Request) -> Granted | None:
+def adopt(conn: Connection, key: Key, row: ThreadRow, request: Request) -> Granted | None:
     """The claim that an earlier attempt with this claim_id won, whose acknowledgement was lost; it fetches for
     itself.
     """
     if row.status != Status.RUNNING or row.claim_id != request.claim_id:
         return None
-    claim = Claim(
-        key=key,
-        incarnation=row.incarnation,
-        token=row.token,
-        claim_id=request.claim_id,
-        from_seq=row.done_seq,
-        agent=row.agent,
-        lease_ms=request.lease_ms,
-        window_ms=request.window_ms,
-        asked_at=request.asked_at,
-        fresh=row.attempts == 0 and row.stalls == 0,
-    )
-    return Granted(claim)
+    return Granted(_claim(conn, key, row, request, row.token))
 
 
 def claim_for(conn: Connection, key: Key, request: Request, incarnation: int, seq: int) -> Granted | None:
@@ -200,7 +191,7 @@ def claim_for(conn: Connection, key: Key, request: Request, incarnation: int, se
     row = lock(conn, key)
     if row is None or row.incarnation != incarnation:
         return None
-    return adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
+    return adopt(conn, key, row, request) or claim_and_fetch(conn, key, row, request, seq)
 
 
 def claim_due(conn: Connection, key: Key, request: Request, *, skip_locked: bool = True) -> Granted | None:
@@ -211,7 +202,7 @@ def claim_due(conn: Connection, key: Key, request: Request, *, skip_locked: bool
     row = lock(conn, key, skip_locked=skip_locked)
     if row is None:
         return None
-    granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request)
+    granted = adopt(conn, key, row, request) or claim_and_fetch(conn, key, row, request)
     if granted or not row.waits:
         drop_due(conn, key)
     return granted

@@ -153,7 +153,7 @@ def finish(conn: Connection, what: Finish, request: Request | None = None) -> Fi
     if row is None or not holds(row, claim):
         if row is None or turn_state(conn, claim) != TurnState.DONE:
             return None
-        return Finished(left=row.pending, granted=adopt(row, claim.key, request) if request is not None else None)
+        return Finished(left=row.pending, granted=adopt(conn, claim.key, row, request) if request is not None else None)
     if not claim.from_seq == row.done_seq < what.upto <= row.fetched_seq:
         return None
     _resolve(conn, what, row)

@@ -211,7 +211,6 @@ def hot_submit(cursor: Any, submission: Submission, request: Request | None, bac
             from_seq=stored.done_seq,
             agent=submission.agent,
             lease_ms=request.lease_ms,
-            window_ms=request.window_ms,
             asked_at=request.asked_at,
         )
         payload, received_at = from_json(submission.payload), stored.now or 0

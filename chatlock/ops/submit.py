@@ -365,7 +365,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
         superseding = (row.done_seq, row.holes) != (before.done_seq, before.holes)
     granted = None
     if request is not None:
-        granted = adopt(row, key, request) or claim_and_fetch(conn, key, row, request, seq)
+        granted = adopt(conn, key, row, request) or claim_and_fetch(conn, key, row, request, seq)
     if granted is None and row.status == Status.IDLE:
         put_due(conn, key, row, max(row.starts_at(limits.backoff_max_ms), row.now))
     told = queued_or_parked(conn, message_id, row) if known is None else outcome_of(conn, key, message_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -63,15 +63,21 @@ class Bridge:
             self.run(block.__aexit__(None, None, None))
 
     def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
-        events = self.run(self._streamed(*args, **options))
+        yield from self._events(self.chat.stream, *args, **options)
+
+    def follow(self, *args: Any, **options: Any) -> Iterator[Any]:
+        yield from self._events(self.chat.follow, *args, **options)
+
+    def _events(self, of: Callable[..., Any], *args: Any, **options: Any) -> Iterator[Any]:
+        async def called() -> Any:
+            return of(*args, **options)
+
+        events = self.run(called())
         try:
             while (event := self.run(anext(events, None))) is not None:
                 yield event
         finally:
             self.run(events.aclose())
-
-    async def _streamed(self, *args: Any, **options: Any) -> Any:
-        return self.chat.stream(*args, **options)
 
     def end_tasks(self) -> None:
         """The task of every OS thread that called until now ends, as its OS thread may have."""

@@ -172,6 +172,7 @@ def test_cancelled_head_takes_its_charges_and_backoff_along(chat: Any, database:
     chat.cancel("c1", "m1")
     assert counters(database) == (0, 0)
     assert rows.thread_row(database)["not_before"] == 0
+    assert rows.table(database, "chatlock_due")[0]["due_at"] <= now(database)
     with chat.turn("c1", 2, message_id="m2", wait_ms=0) as turn:
         assert held(turn) == [2, 3]
         turn.finish("ok")

@@ -82,6 +82,16 @@ def test_waiter_is_told_that_its_message_was_superseded(chat: Any, start: Start)
         turn.finish("one")
 
 
+def test_wake_follows_what_was_superseded_and_no_other_message(chat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[Any] = []
+    monkeypatch.setattr(chat._flows.waiters, "wake", woken.append)
+    stored(chat, "m1")
+    stored(chat, "m2", if_idle=True)
+    assert woken == []
+    stored(chat, "m3", policy="latest")
+    assert [key.thread for key in woken] == ["c1"]
+
+
 def test_latest_repeated_supersedes_nothing_more(chat: Any, database: Database) -> None:
     with chat.turn("c1", "m1") as turn:
         stored(chat, "m2", policy="latest")

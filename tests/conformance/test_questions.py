@@ -12,6 +12,7 @@ from chatlock import (
     Cancelled,
     ClaimLost,
     Conflict,
+    Debounce,
     Gone,
     InvalidInput,
     NotFound,
@@ -177,6 +178,15 @@ def test_answer_is_taken_whatever_the_client_does_with_messages(new_chat: NewCha
     assert isinstance(stored(chat, "m2")[0], Queued)
     chat.handler()(seen)
     assert chat.answer("c1", question, "yes").reply == ["m2", listed(question, "yes")]
+
+
+@pytest.mark.parametrize("policy", ["latest", Debounce(quiet_ms=600_000, max_wait_ms=600_000)], ids=type)
+def test_answer_under_another_policy_drops_nothing_and_is_not_put_off(chat: Any, policy: Any) -> None:
+    question = ask(chat)
+    stored(chat, "m2")
+    chat.handler()(seen)
+    told = chat.submit("c1", "yes", message_id=question, if_awaiting=question, policy=policy, wait_ms=0)
+    assert told.reply == ["m2", listed(question, "yes")]
 
 
 def test_failed_turn_keeps_the_decision(chat: Any, database: Database) -> None:

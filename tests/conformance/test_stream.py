@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatlock import AlreadyAnswered, Answered, Busy, Conflict, Dead, Event, InvalidInput, Limits
+from chatlock import AlreadyAnswered, Answered, Busy, Conflict, Dead, Event, InvalidInput, Limits, NotFound
 from tests.conformance import rows
 from tests.conformance.conftest import BOTH, NewChat, Start
 from tests.support.databases import Database
@@ -50,6 +50,12 @@ def test_chunks_come_one_by_one_and_the_outcome_last(chat: Any) -> None:
         Event("m1-outcome", "outcome", outcome),
     ]
     assert chat.status("c1", "m1").reply == "good morning"
+
+
+def test_following_a_message_that_is_not_there_ends_at_once(chat: Any) -> None:
+    assert kinds(chat.follow("c1", "m1", wait_ms=None)) == [("outcome", NotFound(message_id="m1"))]
+    chat.submit("c1", "hello", message_id="m1", wait_ms=0)
+    assert kinds(chat.follow("c1", "m2", wait_ms=None)) == [("outcome", NotFound(message_id="m2"))]
 
 
 def test_chunk_comes_before_the_turn_has_ended(chat: Any) -> None:

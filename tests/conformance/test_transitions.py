@@ -79,7 +79,6 @@ class Subject:
             from_seq=row["done_seq"],
             agent="default",
             lease_ms=10_000,
-            window_ms=60_000,
         )
 
     def bring(self, status: Status) -> None:

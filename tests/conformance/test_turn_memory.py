@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from chatlock import ClaimLost, InvalidInput, Limits
+from chatlock.inputs import Key
 from chatlock.ops.base import Incomplete
+from chatlock.ops.claim import claim_due
 from tests.conformance import rows
 from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
@@ -69,6 +71,18 @@ def test_retry_without_a_mark_sees_none(new_chat: NewChat) -> None:
     with chat.turn("c1", 1, message_id="m1") as turn:
         assert turn.previous_incomplete == Incomplete(token, "failed", None)
         turn.finish("ok")
+
+
+def test_claim_asked_for_again_is_told_the_same(new_chat: NewChat) -> None:
+    """The acknowledgement of the first attempt was lost."""
+    chat = new_chat(limits=Limits(backoff_ms=0))
+    token = fail_once(chat, "mine")
+    request = chat._flows.windows.request("default")
+    first, again = (
+        chat._executor.transaction("claim_due", lambda c: claim_due(c, Key("t", "c1"), request)) for _ in range(2)
+    )
+    assert first.claim.previous_incomplete == Incomplete(token, "failed", "mine")
+    assert first == again
 
 
 def test_turn_over_another_head_sees_no_incomplete_one(new_chat: NewChat) -> None:

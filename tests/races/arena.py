@@ -217,7 +217,7 @@ def _parked(arena: Arena, key: Key) -> Held:
 def _absent(arena: Arena, key: Key) -> Held:
     """No such thread, and a claim that nobody was granted."""
     asked = request("scene")
-    claim = Claim(key, 1, 0, asked.claim_id, 0, AGENT, asked.lease_ms, asked.window_ms)
+    claim = Claim(key, 1, 0, asked.claim_id, 0, AGENT, asked.lease_ms)
     return Held(claim, ())
 
 

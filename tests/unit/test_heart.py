@@ -22,7 +22,7 @@ class Turn:
     """As much of a turn as the heart sees."""
 
     def __init__(self, name: str) -> None:
-        self.claim = Claim(Key("t", name), 1, 1, name, 0, "default", 10_000, 60_000, asked_at=0.0)
+        self.claim = Claim(Key("t", name), 1, 1, name, 0, "default", 10_000, asked_at=0.0)
         self.lives = True
         self.beats = self.losses = self.steered = 0
         self.cancelled = False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY = Key("secret-tenant", "secret-thread")
-CLAIM = Claim(KEY, 1, 1, "claim", 0, "default", 10_000, 600_000)
+CLAIM = Claim(KEY, 1, 1, "claim", 0, "default", 10_000)
 NOTICES = (
     SubmitEnded(KEY, "m1", "default", "answered", 2.0),
     ClaimGranted(CLAIM, "wait", 3.0),
