@@ -121,22 +121,24 @@ def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
         text = f"{waits}; {running}, {around.running_of_tenant} of its tenant, and no slot took this one"
         return _elsewhere(Cause.CAP, text, "top", "when one of them ends")
     if thread.dispatched_until:
-        none_runs = f"none claimed it: nothing runs turns of agent {thread.agent}{_or_limit(around)}"
+        none_runs = f"none claimed it: nothing runs turns of agent {thread.agent}{_or_limit(thread, around)}"
         text = f"{waits}; it was handed to a worker, and {none_runs}"
         return _elsewhere(Cause.NO_WORKER, text, "worker")
-    no_handler = f"no process has a handler of agent {thread.agent}: start the application{_or_limit(around)}"
+    no_handler = f"no process has a handler of agent {thread.agent}: start the application{_or_limit(thread, around)}"
     text = f"{waits}; a poller sweeps, but {no_handler}"
     return _elsewhere(Cause.NO_WORKER, text, "doctor")
 
 
-def _or_limit(around: Surroundings) -> str:
-    """No table tells a poller's tenant_turns_max: what it would leave waiting looks like what nothing serves."""
-    running = around.running_of_tenant
-    if not running:
-        return ""
-    return (
-        f"; or a tenant_turns_max is reached: {counted(running, 'turn of its tenant runs', 'turns of its tenant run')}"
-    )
+def _or_limit(thread: ThreadReport, around: Surroundings) -> str:
+    """No table tells a poller's limits: what they leave waiting looks like what nothing serves."""
+    until, of_tenant = thread.dispatched_until or 0, around.running_of_tenant
+    reached = []
+    if until == 0 and around.running:
+        reached = [f"{counted(around.running, 'turn runs', 'turns run')} (turns_max)"]
+    if of_tenant and until <= thread.now:
+        of_its = counted(of_tenant, "turn of its tenant runs", "turns of its tenant run")
+        reached.append(f"{f'{of_tenant} of its tenant' if reached else of_its} (tenant_turns_max)")
+    return f"; or a limit is reached: {', '.join(reached)}" if reached else ""
 
 
 def _elsewhere(cause: Cause, text: str, command: str, frees_by: str | None = None, in_ms: int | None = None) -> Why:

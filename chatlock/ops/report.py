@@ -268,13 +268,15 @@ class Service:
 class Surroundings:
     """What `why` reads beside the thread.
 
-    running_of_agent, running_of_tenant: turns of the thread's agent and of its tenant that run now.  ended, error: how
-    the thread's last turn ended.  parked_by: actor and reason of the act that parked it; None: no person did.
+    running_of_agent, running_of_tenant, running: turns of the thread's agent, of its tenant and of all that run now.
+    ended, error: how the thread's last turn ended.  parked_by: actor and reason of the act that parked it; None: no
+    person did.
     """
 
     service: Service
     running_of_agent: int
     running_of_tenant: int = 0
+    running: int = 0
     ended: str | None = None
     error: str | None = None
     parked_by: tuple[str, str] | None = None
@@ -347,7 +349,7 @@ def read_surroundings(conn: Connection, listed: Sequence[ThreadReport]) -> list[
     for thread in listed:
         state, error = ended.get(thread.key, (None, None))
         parked_by = _parked_by(conn, thread) if thread.status == "parked" else None
-        running = (of_agent[thread.agent], of_tenant[thread.tenant])
+        running = (of_agent[thread.agent], of_tenant[thread.tenant], of_tenant.total())
         around.append(Surroundings(service, *running, state, error, parked_by))
     return around
 

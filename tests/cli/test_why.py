@@ -30,7 +30,8 @@ LINES = {
     " frees itself when the question is answered;"
     " now: chatlock answer --question question-1 --decision TEXT --tenant acme awaiting",
     "untaken": "untaken: no worker (1 message waits, due for 28 min; a poller sweeps, but no process has a"
-    " handler of agent night: start the application; or a tenant_turns_max is reached: 5 turns of its tenant run);"
+    " handler of agent night: start the application; or a limit is reached: 5 turns run (turns_max), 5 of its"
+    " tenant (tenant_turns_max));"
     " does not free itself; now: chatlock doctor",
     "hung": "hung: holder hung (turn 1 of worker-1, claimed 6 min ago; it has run for over half of its window of"
     " 10 min); frees itself when its window ends in 3 min;"
@@ -181,15 +182,26 @@ def test_a_thread_that_was_handed_to_a_worker_says_so() -> None:
     assert "it was handed to a worker, and none claimed it" in explain(handed, SWEPT, Limits()).text
 
 
-@pytest.mark.parametrize("dispatched_until", [0, 915_000])
-def test_limit_of_a_tenant_is_named_where_it_may_be_the_cause(dispatched_until: int) -> None:
+@pytest.mark.parametrize(
+    ("dispatched_until", "running", "limits"),
+    [
+        (0, {}, None),
+        (0, {"running": 3}, "3 turns run (turns_max)"),
+        (0, {"running": 3, "running_of_tenant": 2}, "3 turns run (turns_max), 2 of its tenant (tenant_turns_max)"),
+        (915_000, {"running": 1}, None),  # workers took it from the poller: it has no slots
+        (915_000, {"running": 3, "running_of_tenant": 2}, "2 turns of its tenant run (tenant_turns_max)"),
+        (1_000_000, {"running": 3, "running_of_tenant": 2}, "2 turns of its tenant run (tenant_turns_max)"),
+        (1_000_001, {"running": 3, "running_of_tenant": 2}, None),  # it is handed out, so no limit held it back
+    ],
+)
+def test_limits_are_named_where_they_may_be_the_cause(
+    dispatched_until: int, running: dict[str, int], limits: str | None
+) -> None:
     thread = replace(IDLE, due_at=900_000, dispatched_until=dispatched_until)
-    named = explain(thread, replace(SWEPT, running_of_tenant=2), Limits())
-    assert (named.cause, named.text.rpartition("; ")[2]) == (
-        Cause.NO_WORKER,
-        "or a tenant_turns_max is reached: 2 turns of its tenant run",
-    )
-    assert "tenant_turns_max" not in explain(thread, SWEPT, Limits()).text
+    told = explain(thread, replace(SWEPT, **running), Limits())
+    assert told.cause is Cause.NO_WORKER
+    assert told.text.partition("; or a limit is reached: ")[2] == (limits or "")
+    assert ("_max" in told.text) == (limits is not None)
 
 
 @pytest.mark.parametrize(
