@@ -39,6 +39,8 @@ LANGGRAPH = "tests/frameworks/test_langgraph.py"
 AGENTS = "tests/frameworks/test_openai_agents.py"
 SLACK = "tests/frameworks/test_slack.py"
 TELEGRAM = "tests/frameworks/test_telegram.py"
+OTEL = "tests/frameworks/test_otel.py -k 'turn_elsewhere or real_worker'"
+HOOKS = "tests/conformance/test_hooks.py -k 'sqlite and trace'"
 SEED = re.compile(r"seed (\d+) failed")
 
 
@@ -839,6 +841,23 @@ TABLE = (
         "c.incarnation, c.from_seq + 1, name)",
         "c.incarnation, c.token, name)",
         "tests/conformance/test_turn_memory.py -k sqlite",
+    ),
+    # -- traces --------------------------------------------------------------------------------------------------
+    Mutant("trace_not_stored", "ops/submit.py", '"trace": submission.trace,', '"trace": None,', OTEL),
+    Mutant(
+        "trace_not_stored_on_locked_path",
+        "ops/submit.py",
+        "        trace=submission.trace,",
+        "        trace=None,",
+        HOOKS,
+    ),
+    Mutant("trace_not_handed_to_the_turn", "ops/fetch.py", "answers, row.trace)", "answers)", OTEL),
+    Mutant(
+        "trace_ends_with_the_work_horse",
+        "middleware/otel.py",
+        "                self._flush()",
+        "                pass",
+        OTEL,
     ),
     # -- adapters of agent frameworks ----------------------------------------------------------------------------
     Mutant(

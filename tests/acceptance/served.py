@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
 from chatlock import AsyncChatlock, Chatlock, Limits
 from chatlock.dialects import checked_url
+from chatlock.middleware.otel import instrument
 from chatlock.wake.redis import RedisWake
 from tests.acceptance.cases.support import TENANT, Journal
 
@@ -97,6 +100,16 @@ def delivered() -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def trace_to(path: str) -> None:
+    """The chat's spans go to a file, in batches that nothing sends before the end of a job."""
+    exporter = ConsoleSpanExporter(out=Path(path).open("a"), formatter=lambda span: span.to_json(indent=None) + "\n")  # noqa: SIM115
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=600_000))
+    instrument(chat, tracer_provider=provider)
+
+
+if "SERVED_SPANS" in os.environ:
+    trace_to(os.environ["SERVED_SPANS"])
 if os.environ.get("SERVED_USED_BEFORE_FORK"):  # connections and OS threads that a work-horse must not take over
     chat.status("thread", "no such message")
     asyncio.run(async_chat.status("thread", "no such message"))

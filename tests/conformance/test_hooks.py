@@ -136,14 +136,15 @@ def test_every_fetch_tells_what_it_brought(chat: Any, told: list[Notice]) -> Non
 
 
 def test_trace_is_stored_with_a_message_and_found_by_its_turn(chat: Any) -> None:
-    traces = iter(["hot", "beside", "locked", "edit"])
+    traces = iter(["hot", "beside", "locked", "edited", "edit"])
     chat.subscribe(lambda notice: None, trace=lambda: next(traces))
     turn = chat.begin("c1", "hello")
     assert [m.trace for m in turn.messages] == ["hot"]
     chat.submit("c1", "more", wait_ms=0)
-    chat.submit("c1", "last", message_id="m3", wait_ms=0, expire_ms=60_000)
-    chat.edit("c1", "m3", "edited", "m4")
-    assert [m.trace for m in turn.fetch()] == ["beside", "edit"]
+    chat.submit("c1", "last", wait_ms=0, expire_ms=60_000)
+    chat.submit("c1", "wrong", message_id="m4", wait_ms=0)
+    chat.edit("c1", "m4", "right", "m5")
+    assert [m.trace for m in turn.fetch()] == ["beside", "locked", "edit"]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,20 +11,25 @@ from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from redis import Redis
+from rq import Queue
 
 from chatlock import Answered, AsyncChatlock, Chatlock, ClaimLost, Turn
 from chatlock.inputs import Key, key_hash
 from chatlock.middleware.otel import instrument
-from chatlock.rq_jobs import run_thread
+from chatlock.rq_jobs import FUNCTION
+from tests.acceptance.cases.support import TENANT, until
+from tests.acceptance.services import Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.databases import Database
+    from tests.support.processes import Child
 
 SECRETS = ("secret payload", "secret reply", "secret-tenant", "secret-thread")
 
@@ -258,28 +260,28 @@ def test_client_is_instrumented_once(make: Any, traced: Traced, thread: str) -> 
     assert facts(traced.one("chatlock.turn"))["chatlock.ended"] == "released"
 
 
-def test_span_of_a_work_horse_is_sent_before_it_ends(
-    make: Any, served: Database, thread: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_turn_of_a_real_worker_links_to_the_submit_of_its_message(
+    sqlite_database: Database, tmp_path: Path, child: Callable[[Child], Child], redis_url: str, traced: Traced
 ) -> None:
-    """RQ ends a work-horse without atexit, long before a batch would be sent."""
-    web, sent = Traced(), tmp_path / "sent"
-    make(web).submit(thread, "hello", wait_ms=0)
-    child = os.fork()
-    if not child:
-        with sent.open("w") as out:
-            provider = TracerProvider()
-            provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(out=out), schedule_delay_millis=600_000))
-            module: Any = ModuleType("horse")
-            module.chat = Chatlock(served.url, tenant="t")
-            module.chat.handler()(lambda turn: "ok")
-            instrument(module.chat, tracer_provider=provider)
-            sys.modules["horse"] = module
-            os.environ |= {"CHATLOCK_CHAT": "horse:chat", "CHATLOCK_URL": served.url}
-            try:
-                run_thread("t", thread)
-            finally:
-                os._exit(0)
-    os.waitpid(child, 0)
-    turn, submit = json.loads(sent.read_text()), web.one("chatlock.submit")
-    assert (turn["name"], turn["attributes"]["chatlock.claimed_by"]) == ("chatlock.turn", "rq")
-    assert [link["context"]["span_id"] for link in turn["links"]] == [f"0x{submit.context.span_id:016x}"]
+    """`chatlock worker`: RQ ends its work-horse without atexit, long before a batch would be sent."""
+    sent = tmp_path / "sent"
+    served = Served(sqlite_database, tmp_path, child, {"redis_url": redis_url, "SERVED_SPANS": str(sent)})
+    worker = served.start("worker")
+    instrument(served.client, tracer_provider=traced.provider)
+    with traced.tracer.start_as_current_span("request") as request:
+        served.store("thread", message_id="m1")
+    with Redis.from_url(redis_url) as connection:
+        Queue("chatlock", connection=connection, serializer="json").enqueue(FUNCTION, TENANT, "thread", job_id="wake")
+    until(lambda: sent.read_text().endswith("\n"), what="the spans of the work-horse")
+    served.client.close()
+
+    turn, submit = json.loads(sent.read_text()), traced.one("chatlock.submit")
+    assert served.journal.enters()[0].pid != worker.pid, "a work-horse ran the turn"
+    assert parent(submit) == request.get_span_context().span_id
+    assert (turn["name"], turn["kind"], turn["parent_id"]) == ("chatlock.turn", "SpanKind.CONSUMER", None)
+    assert turn["context"]["trace_id"] != f"0x{submit.context.trace_id:032x}"
+    assert (turn["attributes"]["chatlock.claimed_by"], turn["attributes"]["chatlock.ended"]) == ("rq", "done")
+    (link,) = turn["links"]
+    assert link["context"]["trace_id"] == f"0x{submit.context.trace_id:032x}"
+    assert link["context"]["span_id"] == f"0x{submit.context.span_id:016x}"
+    assert link["attributes"] == {"messaging.message.id": "m1"}
