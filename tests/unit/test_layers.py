@@ -44,7 +44,11 @@ NEVER_BY = {
     "middleware": {"sqlalchemy", "sqlmodel"},
     "cli": {"sqlmodel", "chatlock.schema", "chatlock.ops"},
 }
-POLLER_IMPORTS = {"chatlock", "chatlock.cli", "chatlock.settings", "chatlock.sweep", "chatlock.service"}
+# Parts that stand on public modules alone: what of chatlock each may import.
+PUBLIC_ALONE = {
+    "poller": {"chatlock", "chatlock.cli", "chatlock.settings", "chatlock.sweep", "chatlock.service"},
+    "middleware": {"chatlock", "chatlock.errors", "chatlock.hooks", "chatlock.inputs", "chatlock.observe"},
+}
 
 
 def breaches(root: Path) -> list[str]:
@@ -96,8 +100,8 @@ def _reason(part: str, imported: str) -> str | None:
             return f"{part} may not"
     if not _within(imported, "chatlock"):
         return None
-    if part == "poller":
-        return None if imported in POLLER_IMPORTS else f"poller imports {sorted(POLLER_IMPORTS)}"
+    if part in PUBLIC_ALONE and not _within(imported, f"chatlock.{part}"):
+        return None if imported in PUBLIC_ALONE[part] else f"{part} imports {sorted(PUBLIC_ALONE[part])}"
     own = PUBLIC if part == "__init__" else LAYER_OF.get(part)
     target = PUBLIC if imported == "chatlock" else LAYER_OF.get(imported.split(".")[1])
     if own is None or target is None:
@@ -111,6 +115,17 @@ def _within(imported: str, name: str) -> bool:
 
 def test_modules_import_only_from_layers_to_their_left() -> None:
     found = breaches(ROOT)
+    assert not found, "\n".join(found)
+
+
+def test_adapters_touch_nothing_private_of_anything_but_themselves() -> None:
+    found = []
+    for path in sorted((ROOT / "chatlock" / "middleware").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
+                owner = node.value.id if isinstance(node.value, ast.Name) else "?"
+                if owner not in ("self", "cls", "clone"):
+                    found.append(f"{path.name}:{node.lineno} touches {owner}.{node.attr}")
     assert not found, "\n".join(found)
 
 
@@ -137,6 +152,7 @@ def test_protocol_needs_only_the_standard_library() -> None:
         ("chatlock/wake/redis.py", "import rq.job", "rq.job"),
         ("chatlock/middleware/slack.py", "from sqlalchemy import text", "sqlalchemy"),
         ("chatlock/middleware/slack.py", "from chatlock.cli import main", "chatlock.cli"),
+        ("chatlock/middleware/slack.py", "from chatlock.flows import submit", "chatlock.flows"),
         ("chatlock/new.py", "from chatlock import errors", "chatlock.errors"),
         ("poller/__main__.py", "from chatlock.ops import claim", "chatlock.ops.claim"),
     ],
@@ -161,11 +177,12 @@ def test_forbidden_import_is_reported(file: str, source: str, imported: str, tmp
         ("chatlock/__init__.py", "from chatlock.client import Chatlock"),
         ("chatlock/testing/play.py", "from chatlock import Chatlock"),
         ("chatlock/rq_jobs.py", "import rq\nfrom chatlock.settings import Settings"),
+        ("chatlock/middleware/slack.py", "from chatlock import Chatlock\nfrom chatlock.middleware.inbox import Inbox"),
         ("poller/__main__.py", "from chatlock import Chatlock\nimport chatlock.settings"),
     ],
 )
 def test_permitted_import_is_not_reported(file: str, source: str, tmp_path: Path) -> None:
-    for package in ("chatlock/ops", "chatlock/testing", "poller"):
+    for package in ("chatlock/ops", "chatlock/testing", "chatlock/middleware", "poller"):
         (tmp_path / package).mkdir(parents=True)
     for module in ("ops/due", "schema", "executor", "turn"):
         (tmp_path / "chatlock" / f"{module}.py").touch()
