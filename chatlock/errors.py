@@ -45,13 +45,13 @@ class TurnNotGranted(ChatlockError):
 class TurnNotFinished(ChatlockError):
     """A turn's block ended without finish, or before the caller's transaction with the finish was committed.
 
-    The turn was charged as a failure.
+    The turn is charged as a failure, unless that commit still comes.
     """
 
     def __init__(self, *, uncommitted: bool = False) -> None:
         super().__init__(
             "the turn's block ended before the transaction with turn.finish(reply, conn=..) was committed: commit it"
-            " inside the block; the turn was charged as a failure"
+            " inside the block; the turn is charged as a failure unless that commit still comes"
             if uncommitted
             else "the turn's block ended without turn.finish(reply); the turn was charged as a failure"
         )

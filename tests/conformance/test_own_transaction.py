@@ -270,13 +270,34 @@ def test_refused_submit_writes_nothing_in_the_callers_transaction(
     assert rows.dump(database) == before
 
 
+@pytest.fixture
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that another transaction holds is given up soon."""
+    hasty = PG_SESSION.replace("lock_timeout = '10s'", "lock_timeout = '9ms'")
+    monkeypatch.setattr("chatlock.dialects.PG_SESSION", hasty)
+    monkeypatch.setattr("chatlock.executor.BUSY_S", -1.0)
+
+
+@pytest.mark.usefixtures("_hasty")
+@pytest.mark.parametrize("kind", ["pysqlite+begin-connection", "psycopg-session"])
+def test_turn_whose_finish_is_committed_after_its_block_is_answered(
+    chat: Any, owned: Owned, database: Database
+) -> None:
+    def leave() -> None:
+        with chat.turn("c1", "hello") as turn:
+            turn.finish("ok", conn=owned.conn)
+
+    with pytest.raises(TurnNotFinished, match="charged as a failure unless that commit still comes"):
+        leave()
+    owned.commit()
+    assert rows.dispositions(database) == ["answered"]
+
+
+@pytest.mark.usefixtures("_hasty")
 @pytest.mark.parametrize("kind", ["psycopg-connection"])
 def test_transaction_that_is_left_open_is_named_once_others_have_waited(
-    chat: Any, owned: Owned, database: Database, monkeypatch: pytest.MonkeyPatch
+    chat: Any, owned: Owned, database: Database
 ) -> None:
-    monkeypatch.setattr(
-        "chatlock.dialects.PG_SESSION", PG_SESSION.replace("lock_timeout = '10s'", "lock_timeout = '9ms'")
-    )
     passed: list[str] = []
     with chat.turn("c1", "hello") as turn:
         turn.finish("ok", conn=owned.conn)
