@@ -75,7 +75,7 @@ GUARDED = [
     Guarded(
         "claim.update",
         "pending",
-        lambda t: claim_of(t) | {"claim_id": "c", "owner": "o", "lease": 1, "window": 1, "life": 1},
+        lambda t: claim_of(t) | {"claim_id": "c", "owner": "o", "lease": 1, "now": 1, "window_end": 1, "life_end": 1},
         (*OF_CLAIM, Wrong("status = ", scene="more"), Wrong("last_seq > ", scene="idle")),
     ),
     Guarded(
