@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -24,8 +25,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS_MAX = 900
-GREEN, RED = 0, 1
-WORDS = {GREEN: "SURVIVES", RED: "red"}
+GREEN, RED, NO_END = 0, 1, -1
+CAUGHT, SURVIVES, UNJUDGED = "red", "SURVIVES", "CANNOT BE JUDGED"
 SIM = "tests/sim/test_sim.py"
 POLICIES = "tests/conformance/test_policies.py -k sqlite"
 ASK = "tests/conformance/test_questions.py -k sqlite"
@@ -42,6 +43,7 @@ TELEGRAM = "tests/frameworks/test_telegram.py"
 OTEL = "tests/frameworks/test_otel.py -k 'turn_elsewhere or real_worker'"
 HOOKS = "tests/conformance/test_hooks.py -k 'sqlite and trace'"
 SEED = re.compile(r"seed (\d+) failed")
+FAILED = re.compile(r"^FAILED .*", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -968,9 +970,17 @@ class Verdict(NamedTuple):
     output: str
 
     @property
+    def failed(self) -> str:
+        """What pytest says of the test that failed."""
+        said = FAILED.search(self.output)
+        return said[0].removeprefix("FAILED ") if said else ""
+
+    @property
     def word(self) -> str:
-        """red, SURVIVES, or that pytest could not run the test, which says nothing of the mutant."""
-        return WORDS.get(self.code, "CANNOT BE JUDGED")
+        """red, SURVIVES, or neither: a test that could not run, or did not end, says nothing of the mutant."""
+        if self.code == GREEN:
+            return SURVIVES
+        return CAUGHT if self.code == RED and self.failed else UNJUDGED
 
 
 class Record:
@@ -980,35 +990,37 @@ class Record:
         kept = json.loads(path.read_text())["rows"] if path is not None and path.exists() else {}
         self._path = path
         self._chosen = {mutant.name: mutant for mutant in chosen}
-        self._words = {
-            name: row["verdict"]
+        self._rows = {
+            name: row
             for name, row in kept.items()
             if name in self._chosen and row["as"] == _as_it_is(self._chosen[name])
         }
 
     @property
     def caught(self) -> int:
-        return sum(word == WORDS[RED] for word in self._words.values())
+        return sum(row["verdict"] == CAUGHT for row in self._rows.values())
 
     def left(self) -> list[Mutant]:
         """The rows that are not caught yet in their present words."""
-        return [mutant for name, mutant in self._chosen.items() if self._words.get(name) != WORDS[RED]]
+        caught = {name for name, row in self._rows.items() if row["verdict"] == CAUGHT}
+        return [mutant for name, mutant in self._chosen.items() if name not in caught]
 
-    def add(self, mutant: Mutant, word: str) -> None:
-        self._words[mutant.name] = word
+    def add(self, mutant: Mutant, verdict: Verdict) -> None:
+        self._rows[mutant.name] = {
+            "verdict": verdict.word,
+            "failed": verdict.failed,
+            "seconds": round(verdict.seconds),
+            "as": _as_it_is(mutant),
+        }
         if self._path is not None:
-            judged_rows = {name: mutant for name, mutant in self._chosen.items() if name in self._words}
             summary = {
                 "command": "make mutants",
                 "date": time.strftime("%Y-%m-%d"),
                 "mutants": len(self._chosen),
                 "files": len({mutant.file for mutant in self._chosen.values()}),
                 "caught": self.caught,
-                "others": {name: word for name, word in self._words.items() if word != WORDS[RED]},
-                "rows": {
-                    name: {"verdict": self._words[name], "as": _as_it_is(mutant)}
-                    for name, mutant in judged_rows.items()
-                },
+                "others": {name: row["verdict"] for name, row in self._rows.items() if row["verdict"] != CAUGHT},
+                "rows": {name: self._rows[name] for name in self._chosen if name in self._rows},
             }
             self._path.write_text(json.dumps(summary, indent=1) + "\n")
 
@@ -1039,14 +1051,14 @@ def judged(tree: Path, test: str) -> Verdict:
     """Runs a test on a copy, with the copy's chatlock."""
     began = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(test)]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     try:
         ran = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
         )
         code, output = ran.returncode, ran.stdout + ran.stderr
     except subprocess.TimeoutExpired:
-        code, output = RED, "it did not end"
+        code, output = NO_END, "it did not end"
     seed = SEED.search(output)
     seeds = int(seed[1]) + 1 if seed else None
     return Verdict(code, time.monotonic() - began, seeds, output)
@@ -1073,20 +1085,22 @@ def main() -> int:
         return 1
     chosen = [mutant for mutant in TABLE if asked.word in mutant.name]
     record = Record(asked.json, chosen)
-    left = sorted(record.left(), key=lambda mutant: mutant.test == SIM)  # the simulation takes longest
+    left = sorted(record.left(), key=lambda mutant: (mutant.test == SIM, mutant.test))  # the simulation takes longest
     with tempfile.TemporaryDirectory(prefix="chatlock-mutants-") as directory:
         tree = copied(Path(directory))
-        for test in sorted({mutant.test for mutant in left}):
+        for test, mutants in itertools.groupby(left, key=lambda mutant: mutant.test):
             green = judged(tree, test)
             if green.code != GREEN:
                 print(f"{test} is not green without any mutant:\n{green.output[-3000:]}")
                 return 1
             print(f"{'(nothing)':<36} {test} is green in {green.seconds:.0f} s", flush=True)
-        for mutant in left:
-            verdict = mutate(tree, mutant)
-            after = f" after {verdict.seeds} seeds" if verdict.seeds else ""
-            print(f"{mutant.name:<36} {mutant.file:<18} {verdict.word}{after} in {verdict.seconds:.0f} s", flush=True)
-            record.add(mutant, verdict.word)
+            for mutant in mutants:
+                verdict = mutate(tree, mutant)
+                after = f" after {verdict.seeds} seeds" if verdict.seeds else ""
+                print(
+                    f"{mutant.name:<36} {mutant.file:<18} {verdict.word}{after} in {verdict.seconds:.0f} s", flush=True
+                )
+                record.add(mutant, verdict)
     print(f"{record.caught} of {len(chosen)} mutants are caught")
     return int(record.caught < len(chosen))
 

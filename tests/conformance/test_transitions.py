@@ -40,6 +40,8 @@ LIMITS = Limits()
 ACT = Act("test", "tester", "a reason")
 RAISING = (Event.FETCH, Event.FENCE, Event.SESSION)
 """What is refused by an exception, because its caller would else go on."""
+ONCE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+"""For what no SQL decides."""
 ILLEGAL = [(source, event) for source, event, targets in conformance_cases() if not targets]
 
 
@@ -278,6 +280,44 @@ def test_repeated_hand_off_finds_the_claim_that_it_has(subject: Subject) -> None
     first, again = (subject.do(lambda c: finish(c, what, asked)) for _ in range(2))
     assert (first.left, again.left) == (True, True)
     assert again.granted.claim == first.granted.claim
+
+
+@ONCE
+def test_repeated_submit_finds_the_claim_that_it_has_and_no_others(subject: Subject) -> None:
+    what, asked = submission("m1"), request()
+    first, again = (subject.do(lambda c: submit(c, what, asked, LIMITS)) for _ in range(2))
+    assert again.granted.claim == first.granted.claim
+    assert subject.do(lambda c: submit(c, what, request(), LIMITS)).granted is None
+
+
+@ONCE
+@pytest.mark.parametrize("end", ["failed", "gave up", "stopped"])
+def test_repeated_failure_finds_its_own_end(subject: Subject, end: str) -> None:
+    """As after a lost acknowledgement: the turn is not lost, and nothing is charged twice."""
+    subject.bring(Status.RUNNING)
+    claim, limits = subject.claim(), Limits(attempts_max=1) if end == "gave up" else LIMITS
+    if end == "stopped":
+        subject.stop("keep")
+
+    def fails() -> Any:
+        return subject.do(lambda c: unanswered.fail(c, claim, held=1, error="Wrong", limits=limits, jitter=0.5))
+
+    assert fails().left
+    before = rows.dump(subject.database)
+    assert fails().left
+    assert rows.dump(subject.database) == before
+
+
+@ONCE
+def test_oldest_message_is_its_turns_before_it_is_fetched(subject: Subject) -> None:
+    """After a failure the claim comes without messages, and the oldest is promised to it all the same."""
+    subject.bring(Status.RUNNING)
+    subject.apply(Event.FAIL)
+    rows.pass_backoff(subject.database)
+    assert subject.do(lambda c: claim_for(c, KEY, request(), 1, 1)).messages == ()
+    before = rows.dump(subject.database)
+    assert subject.do(lambda c: operate.cancel(c, KEY, "m1", 60_000)).reason == "in_turn"
+    assert rows.dump(subject.database) == before
 
 
 @pytest.mark.parametrize("changed", ["beat", "token", "lease"])

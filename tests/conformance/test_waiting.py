@@ -120,6 +120,20 @@ def test_waiting_call_is_told_what_another_client_did_to_its_message(
     assert {type(call.result(SECONDS_MAX)) for call in calls} <= {told, Gone}
 
 
+def test_look_tells_what_is_resolved_or_out_of_service(chat: Any) -> None:
+    threads = ("in a turn", "waiting", "answered", "cancelled", "parked", "deleted")
+    for thread in threads:
+        chat.submit(thread, "hello", message_id="m1", wait_ms=0)
+    chat.begin("in a turn", "hello", message_id="m1")
+    chat.begin("answered", "hello", message_id="m1").finish("ok")
+    chat.cancel("cancelled", "m1")
+    chat.park("parked")
+    chat.delete("deleted")
+    seen = chat._flows.waiters._looker([(chat._flows.config.tenant, thread, 1, 1) for thread in threads])
+    looks = {thread: (look.resolved, look.claimable) for (_, thread, _, _), look in seen.items()}
+    assert looks == dict.fromkeys(threads, (True, False)) | {"in a turn": (False, False), "waiting": (False, True)}
+
+
 def test_regular_look_reads_no_message_while_the_thread_stands_as_before(chat: Any, start: Start) -> None:
     with chat.turn("c1", "first") as turn:
         waiting = start(lambda: chat.submit("c1", "second", wait_ms=LONG_MS))

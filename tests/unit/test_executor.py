@@ -149,11 +149,14 @@ def test_snapshot_sees_one_moment_and_writes_nothing(executor: Executor, url: st
 
 
 def test_connections_go_back_to_the_pool(executor: Executor) -> None:
+    opened: list[Any] = []
+    sqlalchemy.event.listen(executor.engine, "connect", lambda *connection: opened.append(connection))
     for _ in range(10):
         executor.transaction("test", note)
         with pytest.raises(ValueError, match="x"):
             executor.transaction("test", lambda c: (_ for _ in ()).throw(ValueError("x")))
     assert executor.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    assert opened == []  # those that failed too: they were rolled back, and go on
 
 
 # -- retries and errors ------------------------------------------------------------------------------------------------
