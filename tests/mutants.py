@@ -12,7 +12,6 @@ import argparse
 import hashlib
 import itertools
 import json
-import os
 import re
 import shlex
 import shutil
@@ -23,27 +22,36 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.forked import ROOT, compile_all, preload, run_pytest
+
 SECONDS_MAX = 900
-GREEN, RED, NO_END = 0, 1, -1
+GREEN, RED = 0, 1
 CAUGHT, SURVIVES, UNJUDGED = "red", "SURVIVES", "CANNOT BE JUDGED"
 SIM = "tests/sim/test_sim.py"
-POLICIES = "tests/conformance/test_policies.py -k sqlite"
-ASK = "tests/conformance/test_questions.py -k sqlite"
-EDIT = "tests/conformance/test_edit.py -k sqlite"
-STOP = "tests/conformance/test_stop.py -k sqlite"
+EXECUTOR = "tests/unit/test_executor.py"
 OVERDUE = "tests/races/test_guards.py -k lock_overdue"
-ESTIMATES = "tests/conformance/test_estimates.py -k 'sqlite and does_not_wait'"
 DISPATCH = "tests/races/test_recovery.py -k lease"
-SHARING = "tests/conformance/test_sharing.py -k sqlite"
 LANGGRAPH = "tests/frameworks/test_langgraph.py"
 AGENTS = "tests/frameworks/test_openai_agents.py"
 SLACK = "tests/frameworks/test_slack.py"
 TELEGRAM = "tests/frameworks/test_telegram.py"
 OTEL = "tests/frameworks/test_otel.py -k 'turn_elsewhere or real_worker'"
-HOOKS = "tests/conformance/test_hooks.py -k 'sqlite and trace'"
+
+
+def on_sqlite(file: str, words: str = "") -> str:
+    """The tests of a conformance file whose names hold the words."""
+    return f"tests/conformance/test_{file}.py -k " + (f"'sqlite and {words}'" if words else "sqlite")
+
+
+POLICIES = on_sqlite("policies")
+ASK = on_sqlite("questions")
+EDIT = on_sqlite("edit")
+STOP = on_sqlite("stop")
+ESTIMATES = on_sqlite("estimates", "does_not_wait")
+HOOKS = on_sqlite("hooks", "trace")
+SHARING = on_sqlite("sharing")
 SEED = re.compile(r"seed (\d+) failed")
-FAILED = re.compile(r"^FAILED .*", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.*)", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -53,52 +61,67 @@ class Mutant(NamedTuple):
     file: str
     text: str
     instead: str
-    test: str = SIM
+    test: str
 
 
 TABLE = (
     # -- submit --------------------------------------------------------------------------------------------------
-    Mutant("submit_known_id_stored_again", "ops/submit.py", "if known is not None:", "if known is not None and 0:"),
+    Mutant(
+        "submit_known_id_stored_again",
+        "ops/submit.py",
+        "if known is not None:",
+        "if known is not None and 0:",
+        on_sqlite("submit", "resubmission"),
+    ),
     Mutant(
         "submit_conflict_ignored",
         "ops/submit.py",
         "if known.payload_hash != submission.payload_hash:",
         "if known.payload_hash == '':",
-        "tests/conformance/test_submit.py -k sqlite",
+        on_sqlite("submit"),
     ),
     Mutant(
         "submit_without_due",
         "ops/submit.py",
         "    if granted is None and row.status == Status.IDLE:\n        put_due(",
         "    if granted is None and row.status == Status.ABSENT:\n        put_due(",
+        SIM,
     ),
     Mutant(
         "submit_forgets_adopted_claim",
         "ops/submit.py",
         "granted = adopt(conn, key, row, request) or claim_and_fetch(conn, key, row, request, seq)",
         "granted = claim_and_fetch(conn, key, row, request, seq)",
+        on_sqlite("transitions", "repeated_submit"),
     ),
     Mutant(
         "submit_to_deleted_thread_stored",
         "ops/submit.py",
         "    if row.status == Status.DELETED:\n        return Submitted(Gone",
         "    if row.status == Status.ABSENT:\n        return Submitted(Gone",
+        on_sqlite("submit", "to_a_deleted_thread"),
     ),
     Mutant(
         "submit_reject_ignored",
         "ops/submit.py",
         'POLICIES[what.policy].store == "if_free":',
         'POLICIES[what.policy].store == "":',
-        "tests/conformance/test_submit.py -k sqlite",
+        on_sqlite("submit"),
     ),
     Mutant(
         "recreate_token_kept",
         "ops/submit.py",
         "        token=threads.c.token + 1,\n        last_seq=0",
         "        last_seq=0",
-        "tests/conformance/test_counters.py -k sqlite",
+        on_sqlite("counters"),
     ),
-    Mutant("recreate_seq_kept", "ops/submit.py", "        done_seq=0,\n", "        done_seq=threads.c.done_seq,\n"),
+    Mutant(
+        "recreate_seq_kept",
+        "ops/submit.py",
+        "        done_seq=0,\n",
+        "        done_seq=threads.c.done_seq,\n",
+        on_sqlite("submit", "recreate_starts"),
+    ),
     # -- policies ------------------------------------------------------------------------------------------------
     Mutant("latest_takes_held", "ops/submit.py", "above = held_upto(row)\n", "above = row.done_seq\n", POLICIES),
     Mutant("cap_counts_held", "ops/submit.py", '"above": held_upto(row), "n', '"above": row.done_seq, "n', POLICIES),
@@ -271,20 +294,32 @@ TABLE = (
     Mutant("tenant_limit_counts_stale", "ops/due.py", "t.expires_at>={now}", "t.expires_at>=0", SHARING),
     # -- claim ---------------------------------------------------------------------------------------------------
     Mutant(
-        "claim_token_kept", "ops/claim.py", "        token=threads.c.token + 1,\n        claim_id", "        claim_id"
+        "claim_token_kept",
+        "ops/claim.py",
+        "        token=threads.c.token + 1,\n        claim_id",
+        "        claim_id",
+        SIM,
     ),
     Mutant(
-        "claim_fetched_not_reset", "ops/claim.py", "fetched_seq=threads.c.done_seq", "fetched_seq=threads.c.fetched_seq"
+        "claim_fetched_not_reset",
+        "ops/claim.py",
+        "fetched_seq=threads.c.done_seq",
+        "fetched_seq=threads.c.fetched_seq",
+        on_sqlite("failure", "oldest_message_runs_alone"),
     ),
     Mutant(
         "claim_beat_not_reset",
         "ops/claim.py",
         "        beat=0,\n",
         "        beat=threads.c.beat,\n",
-        "tests/conformance/test_counters.py -k sqlite",
+        on_sqlite("counters"),
     ),
     Mutant(
-        "claim_hurries_backoff", "ops/claim.py", "row.starts_at(request.limits.backoff_max_ms) > row.now", "row.now < 0"
+        "claim_hurries_backoff",
+        "ops/claim.py",
+        "row.starts_at(request.limits.backoff_max_ms) > row.now",
+        "row.now < 0",
+        SIM,
     ),
     Mutant(
         "claim_for_resolved_message",
@@ -305,95 +340,128 @@ TABLE = (
         "ops/claim.py",
         "    if row.attempts or row.stalls:\n        return Granted(claim)\n",
         "",
+        SIM,
     ),
     Mutant(
         "claim_due_keeps_row",
         "ops/claim.py",
         "granted or not row.waits",
         "granted and False",
-        "tests/conformance/test_reclaim.py -k 'sqlite and surplus'",
+        on_sqlite("reclaim", "surplus"),
     ),
-    Mutant("claim_due_drops_waiting_row", "ops/claim.py", "granted or not row.waits", "True"),
+    Mutant(
+        "claim_due_drops_waiting_row",
+        "ops/claim.py",
+        "granted or not row.waits",
+        "True",
+        on_sqlite("failure", "due_at_its_end"),
+    ),
     Mutant(
         "adopt_any_claim",
         "ops/claim.py",
         "if row.status != Status.RUNNING or row.claim_id != request.claim_id:",
         "if row.status != Status.RUNNING:",
+        on_sqlite("transitions", "repeated_submit"),
     ),
     Mutant(
         "adopted_claim_is_told_less",
         "ops/claim.py",
         "Granted(_claim(conn, key, row, request, row.token))",
         "Granted(_claim(conn, key, row, request, 0))",
-        "tests/conformance/test_turn_memory.py -k 'sqlite and asked_for_again'",
+        on_sqlite("turn_memory", "asked_for_again"),
     ),
     Mutant(
         "look_breaks_the_quiet",
         "ops/inspect.py",
         "        threads.c.quiet_until <= stable_ms(),\n",
         "",
-        "tests/conformance/test_waiting.py -k 'sqlite and look_finds'",
+        on_sqlite("waiting", "look_finds"),
     ),
     # -- fetch ---------------------------------------------------------------------------------------------------
     Mutant(
-        "fetch_without_claim",
-        "ops/fetch.py",
-        "    row = mine(conn, claim)\n    row = expire",
-        "    row = lock(conn, claim.key)\n    row = expire",
+        "lock_of_any_claim",
+        "ops/base.py",
+        "    if row is None or not holds(row, claim):\n        raise ClaimLost",
+        "    if row is None:\n        raise ClaimLost",
+        on_sqlite("transitions", "stale and fetch"),
     ),
     Mutant(
         "fetch_all_after_failure",
         "ops/fetch.py",
         "bound = row.last_seq if row.attempts == 0 else row.done_seq + 1",
         "bound = row.last_seq",
+        on_sqlite("failure", "oldest_message_runs_alone"),
     ),
     Mutant(
         "fetch_unbounded",
         "ops/fetch.py",
         "min(bound, row.done_seq + batch_max)",
         "bound",
-        "tests/conformance/test_turn.py -k sqlite",
+        on_sqlite("turn"),
     ),
     Mutant(
         "fetch_takes_resolved",
         "ops/fetch.py",
         '        messages.c.seq <= b("fetched"),\n        messages.c.disposition == "pending",\n',
         '        messages.c.seq <= b("fetched"),\n',
+        on_sqlite("turn", "passes_over_a_cancelled"),
     ),
-    Mutant("mark_without_claim", "ops/fetch.py", "    mine(conn, claim)\n    run(conn, MARK", "    run(conn, MARK"),
+    Mutant(
+        "mark_without_claim",
+        "ops/fetch.py",
+        "    mine(conn, claim)\n    run(conn, MARK",
+        "    run(conn, MARK",
+        on_sqlite("turn_memory", "mark_after"),
+    ),
     # -- finish --------------------------------------------------------------------------------------------------
-    Mutant("finish_answers_all", "ops/finish.py", 'messages.c.seq <= b("upto"),', 'messages.c.seq <= b("upto") + 99,'),
+    Mutant(
+        "finish_answers_all",
+        "ops/finish.py",
+        'messages.c.seq <= b("upto"),',
+        'messages.c.seq <= b("upto") + 99,',
+        on_sqlite("turn", "finish_up_to"),
+    ),
     Mutant(
         "finish_of_lost_claim_done",
         "ops/finish.py",
         "if row is None or turn_state(conn, claim) != TurnState.DONE:",
         "if row is None:",
+        on_sqlite("turn", "claim_was_taken"),
     ),
-    Mutant("finish_without_claim", "ops/finish.py", "if row is None or not holds(row, claim):", "if row is None:"),
+    Mutant(
+        "finish_without_claim",
+        "ops/finish.py",
+        "if row is None or not holds(row, claim):",
+        "if row is None:",
+        on_sqlite("transitions", "stale and finish"),
+    ),
     Mutant(
         "finish_without_due",
         "ops/finish.py",
         "    if granted is None and after.status == Status.IDLE:\n        put_due",
         "    if granted is None and after.status == Status.ABSENT:\n        put_due",
+        on_sqlite("turn", "finish_up_to"),
     ),
     Mutant(
         "finish_keeps_holes",
         "ops/finish.py",
         "holes = row.holes - (what.upto - claim.from_seq - answered)",
         "holes = row.holes",
+        SIM,
     ),
     Mutant(
         "finish_prefix_not_moved",
         "ops/finish.py",
         "done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)",
         "done = what.upto",
-        "tests/conformance/test_turn.py -k 'sqlite and cancelled_messages_behind'",
+        on_sqlite("turn", "cancelled_messages_behind"),
     ),
     Mutant(
         "finish_keeps_attempts",
         "ops/finish.py",
         "        attempts=0,\n        stalls=0,\n        not_before=0,",
         "        not_before=0,",
+        on_sqlite("turn", "clears_what_was_charged"),
     ),
     Mutant(
         "finish_in_without_fence",
@@ -407,7 +475,7 @@ TABLE = (
         "ops/finish.py",
         "adopt(conn, claim.key, row, request) if request is not None else None",
         "None",
-        "tests/conformance/test_transitions.py -k 'sqlite and repeated_hand_off'",
+        on_sqlite("transitions", "repeated_hand_off"),
     ),
     # -- the hot path ----------------------------------------------------------------------------------------------
     Mutant(
@@ -423,30 +491,42 @@ TABLE = (
         "ops/hot.py",
         'free = status == "idle" and last == done',
         "free = last == done",
-        "tests/conformance/test_operate.py -k 'sqlite and no_turn'",
+        on_sqlite("operate", "no_turn"),
     ),
     Mutant(
         "hot_submit_without_due",
         "ops/hot.py",
         '        if status == "idle":\n            backoff',
         '        if status == "absent":\n            backoff',
+        on_sqlite("submit", "queued_and_due"),
     ),
-    Mutant("hot_submit_deleted_stored", "ops/hot.py", 'if status == "deleted" or awaiting', "if awaiting"),
+    Mutant(
+        "hot_submit_deleted_stored",
+        "ops/hot.py",
+        'if status == "deleted" or awaiting',
+        "if awaiting",
+        on_sqlite("submit", "to_a_deleted_thread"),
+    ),
     Mutant(
         "hot_finish_ignores_holes",
         "ops/hot.py",
         'AND holes=0 AND cancel_token IS NULL"""\n_ANSWER',
         'AND cancel_token IS NULL"""\n_ANSWER',
+        on_sqlite("turn", "finish_moves_over"),
     ),
     Mutant(
         "hot_finish_counts_nothing",
         "ops/hot.py",
         'if (len(answered), len(ended)) != (values["held"], 1):',
         "if len(ended) != 1:",
-        "tests/conformance/test_transitions.py -k 'sqlite and other_messages'",
+        on_sqlite("transitions", "other_messages"),
     ),
     Mutant(
-        "hot_finish_without_due", "ops/hot.py", '    if last > values["upto"]:', '    if last > values["upto"] + 99:'
+        "hot_finish_without_due",
+        "ops/hot.py",
+        '    if last > values["upto"]:',
+        '    if last > values["upto"] + 99:',
+        on_sqlite("turn", "finish_up_to"),
     ),
     # -- fail, release, reclaim, free --------------------------------------------------------------------------------
     Mutant(
@@ -454,44 +534,49 @@ TABLE = (
         "ops/unanswered.py",
         'messages.c.seq == b("head"), messages.c.disposition',
         'messages.c.seq >= b("head"), messages.c.disposition',
+        on_sqlite("failure", "only_the_oldest"),
     ),
     Mutant(
         "unanswered_without_due",
         "ops/unanswered.py",
         "if status == Status.IDLE and left:",
         "if status == Status.PARKED and left:",
+        SIM,
     ),
     Mutant(
         "unanswered_prefix_not_moved",
         "ops/unanswered.py",
         "    done, holes = resolved_prefix(conn, key, row, done, holes)\n",
         "",
+        on_sqlite("failure", "past_all"),
     ),
     Mutant(
         "fail_without_claim",
         "ops/unanswered.py",
         "    if row is None or not holds(row, claim):\n        if row is not None and _ended_itself",
         "    if row is None:\n        if row is not None and _ended_itself",
+        on_sqlite("transitions", "stale and fail"),
     ),
     Mutant(
         "fail_repeated_is_lost",
         "ops/unanswered.py",
         "in (TurnState.FAILED, TurnState.GAVE_UP)",
         "in (TurnState.GAVE_UP,)",
+        on_sqlite("transitions", "repeated_failure"),
     ),
     Mutant(
         "release_of_any_claim",
         "ops/unanswered.py",
         "row.status != Status.RUNNING or row.claim_id != claim_id",
         "row.status != Status.RUNNING",
-        "tests/conformance/test_transitions.py -k 'sqlite and stale and release'",
+        on_sqlite("transitions", "stale and release"),
     ),
     Mutant(
         "reclaim_token_kept",
         "ops/unanswered.py",
         "state=TurnState.RECLAIMED, charged=charged, bump=1",
         "state=TurnState.RECLAIMED, charged=charged, bump=0",
-        "tests/conformance/test_reclaim.py -k 'sqlite and seen_twice'",
+        on_sqlite("reclaim", "seen_twice"),
     ),
     Mutant(
         "reclaim_without_expiry",
@@ -512,33 +597,35 @@ TABLE = (
         "charging.py",
         "return fetched_seq > done_seq and (attempts + stalls > 0 or beat > 0)",
         "return fetched_seq > done_seq",
-        "tests/conformance/test_reclaim.py -k sqlite",
+        on_sqlite("reclaim"),
     ),
     Mutant(
         "free_other_turn",
         "ops/unanswered.py",
         '    if row.token != token:\n        return Receipt(False, "other_turn", row.status)\n    if not row.stale',
         "    if not row.stale",
-        "tests/conformance/test_transitions.py -k 'sqlite and stale and free'",
+        on_sqlite("transitions", "stale and free"),
     ),
     Mutant(
         "free_live_holder",
         "ops/unanswered.py",
         "    if not row.stale and not force:\n",
         "    if not row.stale and not force and token < 0:\n",
+        on_sqlite("operate", "live_holder"),
     ),
     Mutant(
         "charge_never_dead",
         "charging.py",
         "if attempts >= limits.attempts_max:",
         "if attempts > limits.attempts_max + 99:",
-        "tests/conformance/test_failure.py -k 'sqlite and five_attempts'",
+        on_sqlite("failure", "five_attempts"),
     ),
     Mutant(
         "charge_dead_early",
         "charging.py",
         "if attempts >= limits.attempts_max:",
         "if attempts >= limits.attempts_max - 1:",
+        on_sqlite("failure", "five_attempts"),
     ),
     # -- operators -----------------------------------------------------------------------------------------------
     Mutant(
@@ -546,51 +633,49 @@ TABLE = (
         "ops/operate.py",
         "if known.seq <= held_upto(row):",
         "if row.status == Status.ABSENT:",
+        on_sqlite("submit", "in_a_turn_cannot"),
     ),
     Mutant(
         "cancel_of_unfetched_head",
         "ops/resolve.py",
         "max(row.fetched_seq, row.done_seq + 1) if",
         "row.fetched_seq if",
-    ),
-    Mutant(
-        "cancel_prefix_moves_in_turn",
-        "ops/resolve.py",
-        "    if row.status != Status.RUNNING:\n        done, holes = resolved_prefix",
-        "    if row.status != Status.ABSENT:\n        done, holes = resolved_prefix",
+        on_sqlite("transitions", "oldest_message"),
     ),
     Mutant(
         "cancel_keeps_attempts",
         "ops/resolve.py",
         'attempts=case((b("done") > threads.c.done_seq, 0), else_=threads.c.attempts)',
         "attempts=threads.c.attempts",
-        "tests/conformance/test_failure.py -k 'sqlite and cancelled_head'",
+        on_sqlite("failure", "cancelled_head"),
     ),
     Mutant(
         "park_keeps_due",
         "ops/operate.py",
         "    run(conn, PARK, key).one()\n    drop_due(conn, key)\n",
         "    run(conn, PARK, key).one()\n",
-        "tests/conformance/test_counters.py -k sqlite",
+        on_sqlite("counters"),
     ),
     Mutant(
         "resume_without_due",
         "ops/operate.py",
         "    run(conn, RESUME, key).one()\n    if row.pending:",
         "    run(conn, RESUME, key).one()\n    if row.pending and key is None:",
+        on_sqlite("operate", "due_at_once"),
     ),
     Mutant(
         "delete_token_kept",
         "ops/operate.py",
         'status="deleted", token=threads.c.token + 1,',
         'status="deleted",',
-        "tests/conformance/test_operate.py -k 'sqlite and delete'",
+        on_sqlite("operate", "delete"),
     ),
     Mutant(
         "delete_keeps_pending",
         "ops/operate.py",
         "    run(conn, DELETE_PENDING, key, incarnation=row.incarnation)\n",
         "",
+        on_sqlite("operate", "tombstone"),
     ),
     # -- fence, heartbeat, state ---------------------------------------------------------------------------------------
     Mutant(
@@ -598,14 +683,14 @@ TABLE = (
         "ops/fence.py",
         '    threads.c.incarnation == b("incarnation"),\n    threads.c.token == b("token"),\n    threads.c.status == "running",\n)',
         '    threads.c.incarnation == b("incarnation"),\n    threads.c.status == "running",\n)',
-        "tests/conformance/test_transitions.py -k 'sqlite and stale'",
+        on_sqlite("transitions", "stale"),
     ),
     Mutant(
         "fence_without_status",
         "ops/fence.py",
         '    threads.c.token == b("token"),\n    threads.c.status == "running",\n)',
         '    threads.c.token == b("token"),\n)',
-        "tests/conformance/test_transitions.py -k 'sqlite and illegal and fence'",
+        on_sqlite("transitions", "illegal and fence"),
     ),
     Mutant(
         "other_store_takes_older_token",
@@ -619,48 +704,49 @@ TABLE = (
         "ops/fence.py",
         "    mine(conn, claim)\n    run(conn, KEEP",
         "    run(conn, KEEP",
-        "tests/conformance/test_transitions.py -k 'sqlite and stale and session'",
+        on_sqlite("transitions", "stale and session"),
     ),
     Mutant(
         "heartbeat_past_window",
         "ops/heartbeat.py",
         "        wall_ms() < threads.c.window_ends_at,\n",
         "",
-        "tests/conformance/test_reclaim.py -k sqlite",
+        "tests/races/test_guards.py -k heartbeat",
     ),
     Mutant(
         "silence_forgotten_by_beat",
         "ops/heartbeat.py",
         "if row.silent and run(conn, NOTE_SILENCE, claim.key, **bound).all():",
         "if row.silent:",
-        "tests/conformance/test_windows.py -k 'sqlite and silent'",
+        on_sqlite("windows", "silent"),
     ),
     Mutant(
         "silent_run_sets_window",
         "ops/windows.py",
         "            & turns.c.error.is_(None)\n",
         "",
-        "tests/conformance/test_windows.py -k 'sqlite and silent'",
+        on_sqlite("windows", "silent"),
     ),
     Mutant(
         "heartbeat_of_other_token",
         "ops/heartbeat.py",
         '        threads.c.token == b("token"),\n        threads.c.status == "running",\n    )\n    .with_for_update',
         '        threads.c.status == "running",\n    )\n    .with_for_update',
-        "tests/conformance/test_transitions.py -k 'sqlite and stale'",
+        on_sqlite("transitions", "stale"),
     ),
     Mutant(
         "state_of_other_claim",
         "ops/base.py",
         "row is None or row.claim_id != claim.claim_id",
         "row is None",
-        "tests/conformance/test_counters.py -k sqlite",
+        on_sqlite("counters"),
     ),
     Mutant(
         "prefix_beyond_pending",
         "ops/base.py",
         "moved = row.last_seq if first is None else first - 1",
         "moved = row.last_seq if first is None else first",
+        on_sqlite("failure", "cancelled_head"),
     ),
     # -- executor ------------------------------------------------------------------------------------------------
     Mutant(
@@ -668,50 +754,64 @@ TABLE = (
         "executor.py",
         "commit_unknown = commit_unknown or (attempt.committing and",
         "commit_unknown = commit_unknown or (False and",
+        f"{EXECUTOR} -k may_have_arrived",
     ),
     Mutant(
         "no_retry_of_lost_connection",
         "executor.py",
         "again, pause = reconnects <= RECONNECTS_MAX,",
         "again, pause = reconnects <= 0,",
+        f"{EXECUTOR} -k made_anew",
     ),
     Mutant(
         "failed_transaction_committed",
         "executor.py",
         '            execute("ROLLBACK")',
         '            execute("COMMIT")',
+        f"{EXECUTOR} -k rolled_back",
     ),
-    Mutant("failed_transaction_left_open", "executor.py", '            execute("ROLLBACK")', "            pass"),
+    Mutant(
+        "failed_transaction_left_open",
+        "executor.py",
+        '            execute("ROLLBACK")',
+        "            pass",
+        f"{EXECUTOR} -k go_back_to_the_pool",
+    ),
     # -- flows, place --------------------------------------------------------------------------------------------
     Mutant(
         "stopped_caller_keeps_claim",
         "flows.py",
         "            await self.store.release(key, claim_id)\n",
         '            await self.store.release(key, "none")\n',
+        on_sqlite("turn_end", "cancelled_while_it_claims"),
     ),
     Mutant(
         "failure_not_charged",
         "flows.py",
         "await core.fail(self.store, error if error is not None else TurnNotFinished())",
         "await core.release(self.store)",
+        on_sqlite("failure", "each_failure"),
     ),
     Mutant(
         "rolled_back_finish_taken_for_done",
         "turn_core.py",
         '        if state == "done":\n            self.end("done")',
         '        if state in ("done", "running"):\n            self.end("done")',
+        on_sqlite("own_transaction", "rolled_back_finish"),
     ),
     Mutant(
         "answered_without_own_message",
         "turn_core.py",
         "any(m.message_id == message_id and m.seq <= self.upto for m in self.messages)",
         "True",
+        on_sqlite("turn", "before_its_message"),
     ),
     Mutant(
         "hand_off_forgotten",
         "flows.py",
         "next_turn = await self.run_turn(core, handler, request)",
         "await self.run_turn(core, handler, request)",
+        on_sqlite("hand_off", "next_one_at_once"),
     ),
     Mutant(
         "wake_only_elsewhere",
@@ -722,16 +822,18 @@ TABLE = (
     ),
     # -- waiters, heart, sweep, turn -------------------------------------------------------------------------------
     Mutant(
-        "waiter_told_by_fetch",
+        "waiter_is_never_told",
         "ops/inspect.py",
         "resolved=not pending or standing.status in",
         "resolved=standing.status in",
+        on_sqlite("waiting", "look_tells"),
     ),
     Mutant(
         "parked_thread_keeps_waiting",
         "ops/inspect.py",
         "resolved=not pending or standing.status in (Status.PARKED, Status.DELETED)",
         "resolved=not pending",
+        on_sqlite("waiting", "look_tells"),
     ),
     Mutant(
         "waiter_missed_wake",
@@ -815,6 +917,7 @@ TABLE = (
         "sweep.py",
         "{s: self._first_seen.get(s, now) for s in map(_sighting, running)}",
         "{s: now for s in map(_sighting, running)}",
+        on_sqlite("reclaim", "seen_twice"),
     ),
     Mutant(
         "sweep_stops_at_bad_thread",
@@ -828,21 +931,28 @@ TABLE = (
         "turn_core.py",
         " or time.monotonic() >= self._valid_until",
         "",
-        "tests/conformance/test_turn_end.py -k 'sqlite and check'",
+        on_sqlite("turn_end", "check"),
     ),
     Mutant(
         "fetch_hands_out_twice",
         "turn_core.py",
         "after = self.messages[-1].seq if self.messages else self.claim.from_seq",
         "after = self.claim.from_seq",
+        on_sqlite("turn", "fetch_takes_what"),
     ),
-    Mutant("finish_counts_all_held", "turn_core.py", "sum(seq <= upto for seq in held)", "len(held)"),
+    Mutant(
+        "finish_counts_all_held",
+        "turn_core.py",
+        "sum(seq <= upto for seq in held)",
+        "len(held)",
+        on_sqlite("turn", "finish_up_to"),
+    ),
     Mutant(
         "step_key_of_token",
         "turn_core.py",
         "c.incarnation, c.from_seq + 1, name)",
         "c.incarnation, c.token, name)",
-        "tests/conformance/test_turn_memory.py -k sqlite",
+        on_sqlite("turn_memory"),
     ),
     # -- traces --------------------------------------------------------------------------------------------------
     Mutant("trace_not_stored", "ops/submit.py", '"trace": submission.trace,', '"trace": None,', OTEL),
@@ -971,9 +1081,9 @@ class Verdict(NamedTuple):
 
     @property
     def failed(self) -> str:
-        """What pytest says of the test that failed."""
+        """What pytest says of the test that failed, or of what was looked at after it; empty if none did."""
         said = FAILED.search(self.output)
-        return said[0].removeprefix("FAILED ") if said else ""
+        return said[1] if said else ""
 
     @property
     def word(self) -> str:
@@ -1050,15 +1160,7 @@ def copied(directory: Path) -> Path:
 def judged(tree: Path, test: str) -> Verdict:
     """Runs a test on a copy, with the copy's chatlock."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(test)]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
-    try:
-        ran = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
-        )
-        code, output = ran.returncode, ran.stdout + ran.stderr
-    except subprocess.TimeoutExpired:
-        code, output = NO_END, "it did not end"
+    code, output = run_pytest(tree, ["-x", "-q", "-p", "no:cacheprovider", *shlex.split(test)], SECONDS_MAX)
     seed = SEED.search(output)
     seeds = int(seed[1]) + 1 if seed else None
     return Verdict(code, time.monotonic() - began, seeds, output)
@@ -1088,6 +1190,8 @@ def main() -> int:
     left = sorted(record.left(), key=lambda mutant: (mutant.test == SIM, mutant.test))  # the simulation takes longest
     with tempfile.TemporaryDirectory(prefix="chatlock-mutants-") as directory:
         tree = copied(Path(directory))
+        compile_all(tree)
+        preload({mutant.test for mutant in left})
         for test, mutants in itertools.groupby(left, key=lambda mutant: mutant.test):
             green = judged(tree, test)
             if green.code != GREEN:

@@ -66,6 +66,12 @@ def driver_error(code: int) -> sqlite3.OperationalError:
     return error
 
 
+class Lost(Exception):
+    """A connection that broke, as a driver tells it."""
+
+    sqlstate = "08006"
+
+
 class Failing:
     """An operation that fails so many times with what a driver raises, and then writes."""
 
@@ -172,6 +178,28 @@ def test_file_that_stays_busy_is_given_up_typed(executor: Executor, monkeypatch:
     with pytest.raises(StoreUnavailable, match="locked by another writer") as told:
         executor.transaction("test", op)
     assert (op.calls, told.value.commit_unknown) == (1, False)
+
+
+def test_connection_that_broke_is_made_anew(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor._gate, "sleep", lambda seconds: None)
+    op = Failing(Lost(), times=executor_module.RECONNECTS_MAX)
+    assert executor.transaction("test", op) == "done"
+    assert notes(executor) == 1
+
+
+@pytest.mark.parametrize(("cut_at", "unknown"), [("INSERT", False), ("COMMIT", True)])
+def test_connection_that_stays_lost_tells_whether_its_commit_may_have_arrived(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch, cut_at: str, unknown: bool
+) -> None:
+    def cut(conn: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if statement.startswith(cut_at):
+            raise Lost
+
+    monkeypatch.setattr(executor._gate, "sleep", lambda seconds: None)
+    sqlalchemy.event.listen(executor.engine, "before_cursor_execute", cut)
+    with pytest.raises(StoreUnavailable) as told:
+        executor.transaction("test", note)
+    assert told.value.commit_unknown is unknown
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,27 @@ def test_every_text_is_found_exactly_once() -> None:
 def test_names_differ_and_every_mutant_changes_something() -> None:
     assert len({mutant.name for mutant in TABLE}) == len(TABLE) >= 40
     assert all(mutant.text != mutant.instead for mutant in TABLE)
+
+
+def broken(table: tuple[Mutant, ...], directory: Path) -> str:
+    """What ruff says of mutants that would fail by a name that is not there, and not by the rule that they weaken."""
+    for mutant in table:
+        source = (mutants.ROOT / "chatlock" / mutant.file).read_text()
+        (directory / f"{mutant.name}.py").write_text(source.replace(mutant.text, mutant.instead))
+    rules = ["--isolated", "--no-cache", "--quiet", "--select", "E9,F821,F823"]
+    command = [sys.executable, "-m", "ruff", "check", *rules, str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def test_every_mutant_can_run(tmp_path: Path) -> None:
+    assert broken(TABLE, tmp_path) == ""
+
+
+def test_control_mutant_that_cannot_run_is_told(tmp_path: Path) -> None:
+    nameless = Mutant(
+        "nameless", "ops/fetch.py", "row = mine(conn, claim)", "row = of_nobody(conn, claim)", mutants.SIM
+    )
+    assert "of_nobody" in broken((nameless,), tmp_path)
 
 
 def test_core_is_covered() -> None:
@@ -44,11 +68,13 @@ def test_mutant_out_of_step_is_told(file: str, text: str, test: str, wrong: str)
     [
         ("x = 2", "test_it.py", "red"),
         ("x = 1  # the same", "test_it.py", "SURVIVES"),
+        ("__import__('os')._exit(1)", "test_it.py", "CANNOT BE JUDGED"),
         ("x = 2", "test_it.py --no-such-option", "CANNOT BE JUDGED"),
         ("x = 2", "test_it.py -k nothing", "CANNOT BE JUDGED"),
     ],
 )
 def test_runner_tells_red_from_green_and_puts_the_file_back(instead: str, test: str, word: str, tmp_path: Path) -> None:
+    faulthandler.cancel_dump_traceback_later()  # a forked process would wait for its OS thread for ever
     (tmp_path / "chatlock" / "testing").mkdir(parents=True)
     (tmp_path / "chatlock" / "testing" / "plugin.py").touch()  # pytest loads it by its entry point
     module = tmp_path / "chatlock" / "__init__.py"
