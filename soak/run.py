@@ -16,7 +16,7 @@ from chatlock import Chatlock
 from chatlock.inputs import Key
 from chatlock.testing import History
 from soak.agent import Agent
-from soak.fleet import Fleet, roles_of
+from soak.fleet import ALL_FROM_S, Fleet, roles_of
 from soak.ground import Ground
 from soak.judge import Judged, judge
 from soak.life import LIMITS, TENANT, Birth, Life, Log
@@ -39,7 +39,10 @@ RARE = {
     "dead": 60,
     "at_point": 20,
 }
-"""Rare paths, each with how many seconds of a run must see it once; a run that saw less shows nothing."""
+"""Rare paths, each with how many seconds of a run must see it once; a run that saw less shows nothing.
+
+Nor does one of ALL_FROM_S or more in which a role accepted no message and began no turn.
+"""
 
 
 class Soak:
@@ -141,10 +144,15 @@ class Soak:
             log.flaw("nothing_left", f"something was left to do {DRAIN_S:.0f} s after the storm")
 
     def _summary(self, judged: Judged, counts: Counter[str], took: float | None) -> dict[str, Any]:
-        reached = {name: judged.messages["dead"] if name == "dead" else self._weather.total(name) for name in RARE}
-        least = {name: int(self._seconds / every) for name, every in RARE.items()}
+        by_role = self._by_role()
+        rare = {
+            name: (judged.messages["dead"] if name == "dead" else self._weather.total(name), int(self._seconds / every))
+            for name, every in RARE.items()
+        }
+        for role, share in by_role.items():
+            rare[f"{role} at work"] = (sum(share.values()), int(self._seconds >= ALL_FROM_S))
         promises = judged.by_promise()
-        verdict = verdict_of(promises, {name: (reached[name], least[name]) for name in RARE})
+        verdict = verdict_of(promises, rare)
         return {
             "verdict": verdict,
             "database": self._kind,
@@ -153,13 +161,13 @@ class Soak:
             "acknowledged": judged.acknowledged,
             "promises broken": promises,
             "breaches": {name: found[:BREACHES_SHOWN] for name, found in judged.breaches.items()},
-            "rare paths": {name: {"reached": reached[name], "least": least[name]} for name in RARE},
+            "rare paths": {name: {"reached": reached, "least": least} for name, (reached, least) in rare.items()},
             "faults": dict(sorted(counts.items())),
             "outcomes told": dict(judged.told.most_common()),
             "messages": dict(judged.messages.most_common()),
             "turns": dict(judged.turns.most_common()),
             "events judged": judged.events,
-            "by role": self._by_role(),
+            "by role": by_role,
             "seconds to drain": took,
             "python": platform.python_version(),
         }

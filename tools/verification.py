@@ -13,6 +13,14 @@ RUNS = Path(__file__).resolve().parents[1] / "docs" / "verification"
 LAYERS = Path(__file__).with_name("layers.md")
 GOAL = {"acknowledged": 1_000_000, "kills": 1_000, "stops past the lease": 1_000}
 NAMES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
+ROLES = {
+    "worker": "synchronous clients",
+    "caller": "clients whose callers wait",
+    "async": "asynchronous clients",
+    "service": "the poller service itself",
+    "rq": "RQ workers",
+    "web": "the web server",
+}
 RARE = {
     "lost_claim": "claims lost under a running handler",
     "cut_committed": "connections cut after COMMIT was sent",
@@ -59,13 +67,15 @@ def _soak(runs: list[dict[str, Any]]) -> str:
     add("turns done", [run["turns"].get("done", 0) for run in runs])
     ends = ("failed", "released", "reclaimed", "gave_up", "interrupted", "rolled_back")
     add("turns ended otherwise", [sum(run["turns"].get(end, 0) for end in ends) for run in runs])
+    for role, did in ROLES.items():
+        add(f"turns begun by {did}", [run["by role"].get(role, {}).get("began", 0) for run in runs])
     add("events judged", [run["events judged"] for run in runs])
     return "\n".join(["## The soak", "", *lines, "", _against_goal(runs), ""])
 
 
 def _short(run: dict[str, Any]) -> str:
     """The rare paths for which the run says too little."""
-    short = [RARE[name] for name, path in run["rare paths"].items() if path["reached"] < path["least"]]
+    short = [RARE.get(name, name) for name, path in run["rare paths"].items() if path["reached"] < path["least"]]
     return ", ".join(short) or "none"
 
 
