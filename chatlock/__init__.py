@@ -5,7 +5,6 @@ from __future__ import annotations
 from chatlock.admin import Swept
 from chatlock.async_client import AsyncChatlock
 from chatlock.client import Chatlock
-from chatlock.client_base import ClientOptions, SubmitOptions
 from chatlock.errors import (
     ChatlockError,
     ClaimLost,
@@ -27,6 +26,8 @@ from chatlock.ops.audit import Receipt
 from chatlock.ops.base import Incomplete, Message
 from chatlock.ops.stop import CancelReceipt
 from chatlock.ops.verify import Breach, Verified
+from chatlock.options import ClientOptions, SubmitOptions
+from chatlock.policies import Debounce, Interrupt
 from chatlock.protocol import (
     AlreadyAnswered,
     Answered,
@@ -34,10 +35,8 @@ from chatlock.protocol import (
     Cancelled,
     Conflict,
     Dead,
-    Debounce,
     Expired,
     Gone,
-    Interrupt,
     Limits,
     NotFound,
     Outcome,

@@ -16,7 +16,8 @@ from chatlock.ops.purge import Page
 from chatlock.ops.stop import CancelReceipt
 from chatlock.ops.submit import Submission
 from chatlock.ops.verify import Verified
-from chatlock.protocol import BACKLOGS, Backlog, Outcome
+from chatlock.policies import BACKLOGS, Backlog
+from chatlock.protocol import Outcome
 from chatlock.store import jitter
 from chatlock.sweep import Sweep
 
@@ -26,10 +27,12 @@ PURGE_BATCH = 200
 
 @dataclass(frozen=True)
 class Swept:
-    """What one pass did: stale turns reclaimed, and turns run or started."""
+    """What one pass of a poller did."""
 
     reclaimed: int
+    """How many stale turns it reclaimed."""
     turns: int
+    """How many turns it ran."""
 
 
 def act(action: str, actor: str | None, reason: str) -> Act:

@@ -11,16 +11,7 @@ from functools import partial
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from chatlock.admin import Swept, act
-from chatlock.client_base import (
-    GRACE_MS,
-    WAIT_MS,
-    Client,
-    ClientOptions,
-    Source,
-    SubmitOptions,
-    last_events,
-    log_background,
-)
+from chatlock.client_base import Client, last_events, log_background
 from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event, in_os_thread
 from chatlock.inputs import Key, checked_id
@@ -29,9 +20,11 @@ from chatlock.io import AsyncIo, settle
 from chatlock.ops.audit import Receipt
 from chatlock.ops.stop import CancelReceipt
 from chatlock.ops.verify import Verified
+from chatlock.options import GRACE_MS, WAIT_MS, ClientOptions, Source, SubmitOptions
 from chatlock.place import await_outcome
+from chatlock.policies import Backlog
 from chatlock.polling import BATCH
-from chatlock.protocol import Backlog, Outcome
+from chatlock.protocol import Outcome
 from chatlock.turn import AsyncTurn
 from chatlock.turn_core import TurnCore
 

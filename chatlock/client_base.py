@@ -9,10 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
-
-from sqlalchemy import Engine
-from sqlalchemy.engine import URL
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatlock.admin import Admin
 from chatlock.errors import ChatlockError, Closed, InvalidInput, place_of
@@ -33,83 +30,25 @@ from chatlock.inputs import (
     new_id,
     payload_json,
 )
-from chatlock.intake import Choice, Intake, Named
+from chatlock.intake import Choice, Intake
 from chatlock.io import AsyncIo, Io
 from chatlock.ops.claim import Granted, agent_of, claim_due
 from chatlock.ops.submit import Submission
+from chatlock.options import WAIT_MS, ClientOptions, Source, SubmitOptions
+from chatlock.policies import Overflow
 from chatlock.polling import BATCH, Poller
-from chatlock.protocol import AlreadyAnswered, Answered, Interrupt, Limits, Outcome, Overflow, PriorityName
+from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome
 from chatlock.sweep import Sweep
 from chatlock.turn_core import TurnCore
-from chatlock.wake.channel import Channel
 from chatlock.writes.intents import Outbox, deliverer_of
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 log = logging.getLogger("chatlock")
-
-WAIT_MS = 30_000
-GRACE_MS = Interrupt().grace_ms
-
-
-class SubmitOptions(TypedDict, total=False):
-    """What submit, begin, turn and stream take beside the thread and the payload.
-
-    message_id: the caller's own id, on which the message is deduped (default: a new one, in the outcome).  tenant: the
-    owner, from trusted code.  agent: whose handler is to run ("default").  policy: what the message does while a turn
-    runs.  pending_max: how many messages may wait for a turn, this one included; overflow: what becomes of one more
-    ("reject", "drop_oldest", "drop_newest").  expire_ms: no turn fetches it after waiting longer.  priority: the class
-    in which pollers take a thread with such a message ("user", "resume", "background").  if_idle, if_turn,
-    if_awaiting: stored only if no turn runs, if the turn with this token does, or if this question is open; else
-    Refused.  wait_ms: how long to wait for the thread (default 30,000; 0 = not at all, None = until there is an
-    outcome); it never cuts off a handler that runs.  recreate: start the next incarnation of a deleted thread.
-    """
-
-    message_id: str | None
-    tenant: str | None
-    agent: str
-    policy: Named | None
-    pending_max: int | None
-    overflow: Overflow | None
-    expire_ms: int | None
-    priority: PriorityName
-    if_idle: bool
-    if_turn: int | None
-    if_awaiting: str | None
-    wait_ms: int | None
-    recreate: bool
-
-
-class ClientOptions(TypedDict, total=False):
-    """How a client is made.
-
-    tenant: the default owner of threads.  policy: the default for submit ("enqueue"), or a function that chooses it
-    from the payload; pending_max, overflow: likewise.  poller: sweep in this process and run due turns of its handlers
-    (True), at most turns_max at once (16) and, as far as its own poller starts them, tenant_turns_max of one tenant
-    (None: any number).  pool_size: database connections (5).  pooler="transaction": behind a
-    transaction pooler.  heartbeat=False: the lease is the window.  limits: times and bounds.
-    wake: RedisWake or PostgresWake, so that waiters in other processes start at once (None: they look every second).
-    """
-
-    tenant: str | None
-    policy: Choice
-    pending_max: int | None
-    overflow: Overflow
-    poller: bool
-    turns_max: int
-    tenant_turns_max: int | None
-    pool_size: int
-    pooler: Literal["transaction"] | None
-    heartbeat: bool
-    limits: Limits
-    wake: Channel | None
-
-
-Source: TypeAlias = "str | URL | Engine | AsyncEngine"
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 

@@ -32,7 +32,8 @@ from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.stop import rolled_back
 from chatlock.ops.submit import Submission, submit_in
 from chatlock.place import Place
-from chatlock.protocol import POLICIES, AlreadyAnswered, Answered, Limits, Outcome
+from chatlock.policies import POLICIES
+from chatlock.protocol import AlreadyAnswered, Answered, Limits, Outcome
 from chatlock.store import Store, owner_name
 from chatlock.turn_core import TurnCore
 from chatlock.wake.channel import Channel

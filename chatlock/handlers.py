@@ -57,13 +57,14 @@ def called_with_parentheses(agent: object, name: str) -> None:
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a stream.  kind: chunk (a piece of the answer), reply (the whole answer) or outcome (always
-    last).
-    """
+    """One event of a stream."""
 
     id: str
+    """Its id, unique in the stream."""
     kind: Literal["chunk", "reply", "outcome"]
+    """chunk: a piece of the answer; reply: the whole answer, where no chunks were streamed; outcome: always last."""
     data: Any
+    """The chunk or the reply, a JSON value, or the Outcome."""
 
 
 class Feed:

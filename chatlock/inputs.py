@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatlock.errors import InvalidInput, MissingTenant
-from chatlock.protocol import PRIORITIES, Limits
+from chatlock.policies import PRIORITIES
+from chatlock.protocol import Limits
 
 ID_BYTES_MAX = 200
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -22,10 +23,12 @@ MAY_BE_ZERO = frozenset({"backoff_ms", "backoff_max_ms", "hand_offs_max", "mid_f
 
 @dataclass(frozen=True)
 class Key:
-    """The unit that is serialized: (tenant, thread), both from trusted code, compared bytewise."""
+    """The unit that is serialized: a tenant's thread.  Both from trusted code, 1 to 200 bytes, compared bytewise."""
 
     tenant: str
+    """The owner."""
     thread: str
+    """The conversation."""
 
 
 def checked_id(value: object, name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from chatlock.errors import InvalidInput
 from chatlock.inputs import checked_ms
-from chatlock.protocol import OVERFLOWS, POLICIES, Debounce, Interrupt, Overflow, PolicyName
+from chatlock.policies import OVERFLOWS, POLICIES, Debounce, Interrupt, Overflow, PolicyName
 
 Named: TypeAlias = "PolicyName | Debounce | Interrupt"
 Choice: TypeAlias = "Named | Callable[[Any], Named]"

@@ -13,7 +13,8 @@ from chatlock.inputs import Key, check_callable, checked_ms
 from chatlock.inside import holds_turn_of, inside_turn_of
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
-from chatlock.protocol import POLICIES, Answered, NotFound, Outcome, Queued, Refused, Unknown
+from chatlock.policies import POLICIES
+from chatlock.protocol import Answered, NotFound, Outcome, Queued, Refused, Unknown
 from chatlock.turn_core import TurnCore
 from chatlock.wake.waiters import Waiter
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 
 class Status(StrEnum):
@@ -146,91 +146,6 @@ def conformance_cases() -> list[tuple[Status, Event, frozenset[Status]]]:
     return [(source, event, targets(source, event)) for source in Status for event in Event]
 
 
-class Policy(NamedTuple):
-    """What a message does when a turn is running or messages are pending; submit applies the row.
-
-    store: whether it is stored, if_free = only where no turn runs and nothing is pending.  pending: what becomes of the
-    pending messages that no turn has.  quiet: whether the next turn waits until no more such messages come.  turn:
-    what becomes of the running one: tell = its handler is told that there is something to fetch, interrupt = it is
-    asked to stop, rollback = it ends and what it fetched is superseded, attach = the caller is told its outcome.
-    """
-
-    store: Literal["always", "if_free", "never"]
-    pending: Literal["keep", "supersede"]
-    text: str
-    quiet: bool = False
-    turn: Literal["leave", "tell", "interrupt", "rollback", "attach"] = "leave"
-
-
-POLICIES: dict[str, Policy] = {
-    "enqueue": Policy(
-        "always", "keep", "stored behind what is pending; a later turn, or the running one by a fetch, takes it"
-    ),
-    "reject": Policy("if_free", "keep", "refused with Busy and not stored while a turn runs or messages are pending"),
-    "latest": Policy("always", "supersede", "stored, and supersedes the pending messages that no turn has fetched"),
-    "debounce": Policy("always", "keep", "stored; the next turn waits until no more such messages come", quiet=True),
-    "steer": Policy("always", "keep", "stored; the running turn is told that there is something to fetch", turn="tell"),
-    "interrupt": Policy("always", "keep", "stored; the running turn is asked to stop", turn="interrupt"),
-    "rollback": Policy(
-        "always", "keep", "stored; the running turn ends, and what it fetched is superseded", turn="rollback"
-    ),
-    "attach": Policy(
-        "never", "keep", "not stored: its caller waits for the running turn and is told its outcome", turn="attach"
-    ),
-}
-PolicyName = Literal["enqueue", "reject", "latest", "debounce", "steer", "interrupt", "rollback", "attach"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Debounce:
-    """The policy debounce with its own times: a turn starts quiet_ms after the last message, and no later than
-    max_wait_ms after the oldest pending one.
-    """
-
-    quiet_ms: int = 2_000
-    max_wait_ms: int = 10_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interrupt:
-    """The policy interrupt with its own bounds: a turn that was asked to stop is released by force after grace_ms; over
-    the same oldest message at most per_head_max turns are asked.
-    """
-
-    grace_ms: int = 10_000
-    per_head_max: int = 3
-
-
-BACKLOGS: dict[str, str] = {
-    "keep": "all stays pending: the next turn takes it",
-    "cancel": "all that was pending is cancelled: what waits now, what the turn has when it ends without an answer",
-    "park": "all stays pending, and the thread is parked when the turn is over",
-}
-"""What becomes of the messages of a thread whose turn is stopped."""
-Backlog = Literal["keep", "cancel", "park"]
-
-PRIORITIES: dict[str, int] = {"user": 0, "resume": 10, "background": 20}
-"""The classes of due threads: a lower number goes first, and background after all others."""
-PriorityName = Literal["user", "resume", "background"]
-
-OVERFLOWS: dict[str, str] = {
-    "reject": 'the new message is Refused("full") and not stored',
-    "drop_oldest": "the oldest pending messages that no turn has are superseded by the new one",
-    "drop_newest": "the new message is stored as superseded",
-}
-Overflow = Literal["reject", "drop_oldest", "drop_newest"]
-
-AWAITING_RULES: dict[str, str] = {
-    "hold": "they are stored, and no turn begins until the question is closed",
-    "run": "they get their turns, and the question stays open",
-    "cancel": "the first of them closes the question: a later answer is refused",
-}
-"""What an open question does to new messages that do not answer it."""
-ANSWER = "answer"
-"""What messages.policy holds for the answer to a question, which no policy applies to."""
-AwaitingRule = Literal["hold", "run", "cancel"]
-
-
 def held(awaiting: str | None, awaiting_rule: str | None) -> bool:
     """Whether an open question keeps turns from beginning."""
     return awaiting is not None and awaiting_rule == "hold"
@@ -250,70 +165,74 @@ INVARIANTS: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a caller is told.  A value, never an exception; `seq` is None where nothing is stored.
-
-    incarnation: the life of the thread that seq counts in.
-    """
+    """What a caller is told of a message.  A value, never an exception."""
 
     message_id: str
+    """The message's id: the caller's own, or the one that it was given."""
     seq: int | None = None
+    """Its position in the thread, counted from 1; None where nothing is stored."""
     incarnation: int | None = field(default=None, compare=False)
+    """The life of the thread that seq counts in; deleting a thread and recreating it begins the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answered(Outcome):
-    """This very call ran the turn that answered the message.  The only outcome whose reply is to be shown or sent.
-
-    question: the id of the question that the reply asks; None: it asks none.
-    """
+    """This very call ran the turn that answered the message.  The only outcome whose reply is to be shown or sent."""
 
     reply: Any
+    """The turn's reply: any JSON value."""
     turn: int
+    """The token of the turn."""
     question: str | None = None
+    """The id of the question that the reply asks, for answer(); None: it asks none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlreadyAnswered(Outcome):
-    """The turn that fetched the message committed; another caller ran it and has sent this same reply.
-
-    question: as in Answered.
-    """
+    """The turn that fetched the message committed; another caller ran it and has sent this same reply."""
 
     reply: Any
+    """The turn's reply: any JSON value."""
     turn: int
+    """The token of the turn."""
     question: str | None = None
+    """The id of the question that the reply asks, for answer(); None: it asks none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Queued(Outcome):
-    """Stored and pending.  position: messages ahead of it; 0 = being answered now, by `turn`.
-
-    eta_ms: when it may be answered, by the mean run of its agent; None = none was counted, or nobody looked.
-    """
+    """Stored and pending: a turn will take it."""
 
     position: int
+    """How many messages are ahead of it; 0: it is the next, or a turn has it."""
     eta_ms: int | None = field(default=None, compare=False)
+    """In how many ms it may be answered, by the mean run of its agent; None: none was counted, or nobody looked."""
     turn: int | None = None
+    """The token of the turn that has it now; None: none has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Busy(Outcome):
-    """Not stored (policy reject): a turn runs or messages are pending.  since_ms: age of the claim; live: whether its
-    lease holds; position: how many messages are ahead; eta_ms: when they may be answered, None = unknown.
-    """
+    """Not stored (policy reject): a turn runs or messages are pending."""
 
     holder: str | None
+    """Which process has the claim, for a person to read; None: no turn runs."""
     since_ms: int | None
+    """For how many ms it has had the claim; None: no turn runs."""
     live: bool | None = None
+    """Whether the claim's lease holds; None: no turn runs."""
     position: int = 0
+    """How many messages are ahead."""
     eta_ms: int | None = field(default=None, compare=False)
+    """In how many ms they may be answered, by the mean run of the agent; None: none was counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Superseded(Outcome):
-    """A newer message took its place; by: its seq.  None: it was the newest of too many."""
+    """A newer message took its place, or it was one too many."""
 
     by: int | None = None
+    """The seq of the newer message; None: it was itself the newest of too many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +250,7 @@ class Dead(Outcome):
     """Given up after its own attempts; redrive sends it again as a new message."""
 
     reason: str
+    """What its last turn failed with: the name of the exception's type, or the text given to Turn.fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,10 +275,14 @@ class Conflict(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Refused(Outcome):
-    """Refused in the thread's present state; nothing was written.  reason: a word; state: the status."""
+    """Refused in the thread's present state; nothing was written."""
 
     reason: str
+    """Why, in a word: full, not_idle, not_running, other_turn, not_awaiting, other_question, open_question, no_turn,
+    in_turn, answer, not_dead or purged.
+    """
     state: str
+    """The thread's status; for not_dead and purged the message's disposition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,24 +296,44 @@ TOKENS_PER_EPOCH = 1_000_000
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of the protocol; times in milliseconds of the database clock."""
+    """Bounds of the protocol.  Give all processes of a database the same.
+
+    Whole numbers; times in milliseconds.  A client refuses a beat_ms that is not below lease_ms, and a backoff_ms or
+    window_floor_ms above its maximum, with InvalidInput.
+    """
 
     beat_ms: int = 3_000
+    """How often a live turn beats, in ms."""
     lease_ms: int = 10_000
+    """How long a turn may be silent before it is stale, in ms."""
     sweep_ms: int = 1_000
+    """How often a poller looks for what is due and what is stale, in ms."""
     backoff_ms: int = 1_000
+    """How long a thread waits after the first charge, in ms; doubled at each further one, scaled by 0.5 to 1."""
     backoff_max_ms: int = 60_000
+    """The longest such wait, in ms."""
     attempts_max: int = 5
+    """At so many failed attempts the oldest message is dead."""
     stalls_max: int = 20
+    """At so many turns that ended before they had messages in hand the thread is parked."""
     batch_max: int = 100
+    """How many messages a turn holds at most."""
     hand_offs_max: int = 20
+    """How many turns in a row of one thread a poller or worker runs at most, after the first."""
     mid_fetches_max: int = 20
+    """How often a turn fetches anew at most; from then on fetch returns nothing."""
     window_margin: int = 3
+    """The window of a turn is so many times the longest observed run of its agent."""
     window_floor_ms: int = 60_000
+    """The shortest window, in ms."""
     window_cap_ms: int = 7_200_000
+    """The longest window, in ms."""
     window_default_ms: int = 600_000
+    """The window of an agent of which too few runs were observed, in ms."""
     window_runs_min: int = 10
+    """How many runs must have been observed before they count."""
     window_days: int = 7
+    """The runs of so many days count."""
 
     def window_ms(self, longest_ms: int | None, runs: int) -> int:
         """The window in force: margin x the longest observed run, within floor and cap; the default before there is

@@ -1,4 +1,4 @@
-"""What a policy would have done: recorded arrivals, played against the rules of protocol.POLICIES without a database.
+"""What a policy would have done: recorded arrivals, played against the rules of policies.POLICIES without a database.
 
 Threads do not compete here: a turn starts as soon as its thread may start it, and takes a known time.  Every message
 comes under the same policy.  Handlers are good ones: a turn that is told of a message fetches it at once and still ends
@@ -17,7 +17,8 @@ from chatlock.backtest import at_share
 from chatlock.errors import InvalidInput
 from chatlock.inputs import checked_ms
 from chatlock.intake import Chosen, Intake, Named
-from chatlock.protocol import POLICIES, Limits, Policy
+from chatlock.policies import POLICIES, Policy
+from chatlock.protocol import Limits
 
 
 @dataclass(frozen=True)

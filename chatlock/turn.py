@@ -8,7 +8,7 @@ from typing import Any
 from chatlock.inputs import Key
 from chatlock.io import drive
 from chatlock.ops.base import Incomplete, Message
-from chatlock.protocol import AwaitingRule
+from chatlock.policies import AwaitingRule
 from chatlock.store import Store
 from chatlock.turn_core import TurnCore
 

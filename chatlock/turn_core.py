@@ -32,7 +32,8 @@ from chatlock.ops.base import Message, turn_state
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished, Question
 from chatlock.ops.intents import REPLY, Effect
-from chatlock.protocol import AWAITING_RULES, TurnState
+from chatlock.policies import AWAITING_RULES
+from chatlock.protocol import TurnState
 from chatlock.store import Store
 
 log = logging.getLogger("chatlock")

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from chatlock import ClaimLost, Turn
 from chatlock.inputs import new_id
-from chatlock.protocol import AwaitingRule
+from chatlock.policies import AwaitingRule
 from soak.life import EXIT_CODE, EXPECTED, Life, Poisoned
 
 EFFECT = text("INSERT INTO soak_effects(thread, token) VALUES(:thread, :token)")

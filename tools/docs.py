@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import psycopg
 from chatlock import protocol
 from chatlock.dialects import PerDialect
 from chatlock.ops import catalog, transfer
+from chatlock.policies import POLICIES
 from tools import compat, verification
 
 if TYPE_CHECKING:
@@ -158,12 +159,12 @@ def _outcomes() -> list[type[protocol.Outcome]]:
 
 
 def state_machine() -> str:
-    """docs/state-machine.md: everything in it comes from chatlock/protocol.py."""
+    """docs/state-machine.md: everything in it comes from chatlock/protocol.py and policies.py."""
     refused = sum(not targets for _, _, targets in protocol.conformance_cases())
     legal = len(protocol.conformance_cases()) - refused
     sections = [
         "# The state machine",
-        "<!-- Generated from chatlock/protocol.py by `python -m tools.docs`: edit that file. -->",
+        "<!-- Generated from chatlock/protocol.py and policies.py by `python -m tools.docs`: edit those files. -->",
         "Each arrow is one database transaction. It locks the thread's row, tests its guard and is "
         "judged by the rows that it changed: where the guard does not hold, nothing is written.",
         diagram(),
@@ -183,7 +184,7 @@ def state_machine() -> str:
         "## What a caller is told",
         table(("outcome", "meaning"), ((o.__name__, _described(o)) for o in _outcomes())),
         "## Policies",
-        table(("policy", "what a message does"), ((n, p.text) for n, p in protocol.POLICIES.items())),
+        table(("policy", "what a message does"), ((n, p.text) for n, p in POLICIES.items())),
         "## Invariants",
         "Constraints carry them where SQL can say them; `chat.verify()` checks all of them on a live database.",
         table(("", "holds in every committed state"), protocol.INVARIANTS.items()),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
     from chatlock.cli.facts import Line
-    from chatlock.client_base import ClientOptions
+    from chatlock.options import ClientOptions
 
 JSON_VERSION = 1
 POOL_SIZE = 2

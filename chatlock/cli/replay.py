@@ -11,7 +11,7 @@ import click
 from chatlock.cli.context import Context, with_scope
 from chatlock.cli.facts import Line
 from chatlock.cli.output import duration
-from chatlock.protocol import PolicyName
+from chatlock.policies import PolicyName
 from chatlock.replay import Replayed, read_arrivals, replay
 
 if TYPE_CHECKING:

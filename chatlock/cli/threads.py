@@ -36,7 +36,8 @@ from chatlock.cli.facts import (
 from chatlock.cli.output import duration, echo, shell_quoted, visible
 from chatlock.console import STUCK_MS, Page
 from chatlock.inputs import Key
-from chatlock.protocol import BACKLOGS, Backlog, Cancelled, Status
+from chatlock.policies import BACKLOGS, Backlog
+from chatlock.protocol import Cancelled, Status
 from chatlock.wording import counted, span
 
 if TYPE_CHECKING:

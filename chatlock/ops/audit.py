@@ -24,11 +24,16 @@ class Act:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Whether an operator's act took effect; else `reason` says why not, and `state` is the thread's status."""
+    """What became of an operator's act."""
 
     done: bool
+    """Whether it took effect."""
     reason: str
+    """What was done (promoted, parked, resumed, freed, deleted), or why not: not_found, nothing_pending, running,
+    not_running, other_turn, alive or not_parked.
+    """
     state: str
+    """The thread's status: absent, idle, running, parked or deleted."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", str(self.state))  # plain text, whether a row or the machine gave it

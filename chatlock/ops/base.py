@@ -155,13 +155,14 @@ class ThreadRow:
 
 @dataclass(frozen=True)
 class Incomplete:
-    """The turn before this one over the same oldest message, which did not answer it; `mark` is its last
-    turn.mark().
-    """
+    """The turn before this one over the same oldest message, which did not answer it."""
 
     token: int
+    """Its token."""
     state: str
+    """How it ended: failed, released or reclaimed."""
     mark: Any = None
+    """What it last gave to Turn.mark: a JSON value; None: nothing."""
 
 
 @dataclass(frozen=True)
@@ -183,19 +184,22 @@ class Claim:
 
 @dataclass(frozen=True)
 class Message:
-    """A message as a turn holds it.  payload is the JSON value; received_at in ms of the database clock.
-
-    redrive_of: the dead message that this one sends again.  answers: the id of the question that it answers.  trace:
-    what a subscriber of the client that stored it gave it, such as a W3C traceparent.
-    """
+    """A message as a turn holds it."""
 
     seq: int
+    """Its position in the thread, counted from 1."""
     message_id: str
+    """Its id, on which it was deduped."""
     payload: Any
+    """What was submitted: a JSON value."""
     received_at: int
+    """When it was stored, in ms since 1970 of the database clock."""
     redrive_of: str | None = None
+    """The id of the dead message that this one sends again."""
     answers: str | None = None
+    """The id of the question that it answers; the payload is the decision then."""
     trace: str | None = None
+    """What a subscriber of the client that stored it gave it, such as a W3C traceparent."""
 
 
 HELD: Any = and_(threads.c.awaiting.is_not(None), func.coalesce(threads.c.awaiting_rule, "") == "hold")

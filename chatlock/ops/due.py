@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import CLOCK_SQLITE, STABLE_PG, PerDialect, per_dialect, stable_ms, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.base import ThreadRow, b, lock, named, of_thread, run
-from chatlock.protocol import PRIORITIES
+from chatlock.policies import PRIORITIES
 from chatlock.schema import due, threads
 
 

@@ -12,7 +12,8 @@ from chatlock.ops.base import KNOWN, b, lock, named, of_incarnation, run
 from chatlock.ops.inspect import outcome_of, queued_or_parked
 from chatlock.ops.resolve import held_upto, supersede
 from chatlock.ops.submit import Submission, store
-from chatlock.protocol import ANSWER, Conflict, Disposition, Limits, NotFound, Outcome, Refused, Status
+from chatlock.policies import ANSWER
+from chatlock.protocol import Conflict, Disposition, Limits, NotFound, Outcome, Refused, Status
 from chatlock.schema import messages
 
 EDITED = named(

@@ -10,7 +10,8 @@ from sqlalchemy.engine import Connection
 from chatlock.inputs import from_json
 from chatlock.ops.base import Claim, Message, ThreadRow, b, mine, named, of_incarnation, of_thread, run
 from chatlock.ops.resolve import expire
-from chatlock.protocol import ANSWER, Limits
+from chatlock.policies import ANSWER
+from chatlock.protocol import Limits
 from chatlock.schema import messages, threads, turns
 
 ADVANCE = named(

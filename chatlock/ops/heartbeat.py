@@ -14,7 +14,8 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import least, stable_ms, wall_ms
 from chatlock.ops.base import SILENT, Claim, b, named, of_incarnation, of_thread, run
-from chatlock.protocol import POLICIES, TurnState
+from chatlock.policies import POLICIES
+from chatlock.protocol import TurnState
 from chatlock.schema import messages, threads, turns
 
 # the lock comes first, in a CTE on which the update depends by data, so that the clock is read after it

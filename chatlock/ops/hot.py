@@ -20,7 +20,8 @@ from chatlock.ops.finish import Finish, Finished
 from chatlock.ops.inspect import TYPICAL_DAYS, eta_ms
 from chatlock.ops.submit import Submission, Submitted, submission_values
 from chatlock.ops.windows import DAY_MS
-from chatlock.protocol import POLICIES, TOKENS_PER_EPOCH, Parked, Queued, Status
+from chatlock.policies import POLICIES
+from chatlock.protocol import TOKENS_PER_EPOCH, Parked, Queued, Status
 
 FIRST_TOKEN = f"COALESCE((SELECT value FROM chatlock_meta WHERE name='epoch'), 0) * {TOKENS_PER_EPOCH}"
 INIT_POSTGRESQL = f"""

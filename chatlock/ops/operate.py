@@ -19,7 +19,8 @@ from chatlock.ops.intents import cancel_intents
 from chatlock.ops.resolve import cancel_one, held_upto
 from chatlock.ops.submit import close_question
 from chatlock.ops.unanswered import end_unanswered, uncharged
-from chatlock.protocol import ANSWER, PRIORITIES, Cancelled, Disposition, NotFound, Outcome, Refused, Status, TurnState
+from chatlock.policies import ANSWER, PRIORITIES
+from chatlock.protocol import Cancelled, Disposition, NotFound, Outcome, Refused, Status, TurnState
 from chatlock.schema import messages, threads, turns
 
 PROMOTE = named(

@@ -15,7 +15,8 @@ from chatlock.inputs import Key
 from chatlock.ops.base import Claim, ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.resolve import SUPERSEDE, cancel_waiting, held_upto
 from chatlock.ops.unanswered import Ended, Observed, end_unanswered, uncharged
-from chatlock.protocol import Backlog, Interrupt, Status, TurnState
+from chatlock.policies import Backlog, Interrupt
+from chatlock.protocol import Status, TurnState
 from chatlock.schema import messages, threads, turns
 
 GRACE_OVER = "grace over"
@@ -79,19 +80,22 @@ SINCE_DONE = named(
 
 @dataclass(frozen=True)
 class CancelReceipt:
-    """Whether the named turn was asked to stop; else `reason` says why not, and `state` is the thread's status.
-
-    held: the ids of the messages that the turn has, or is about to have; waiting: of those behind them.  queued: what
-    becomes of both ("keep", "cancel", "park"); what the turn has is answered if it finishes anyway.
-    """
+    """What became of the request that a turn stop."""
 
     done: bool
+    """Whether the turn is asked to stop."""
     reason: str
+    """asked, or why not: not_running or other_turn."""
     state: str
+    """The thread's status: absent, idle, running, parked or deleted."""
     turn: int
+    """The token of the turn that was named."""
     queued: Backlog
+    """What becomes of the messages: keep, cancel or park."""
     held: tuple[str, ...] = ()
+    """The ids of the messages that the turn has, or is about to have; they are answered if it finishes anyway."""
     waiting: tuple[str, ...] = ()
+    """The ids of the messages behind them."""
 
 
 def _ask(

@@ -16,21 +16,8 @@ from chatlock.ops.due import put_due
 from chatlock.ops.inspect import eta_ms, outcome_of, queued_or_parked, typical_ms
 from chatlock.ops.resolve import held_upto, supersede
 from chatlock.ops.stop import interrupt, roll_back
-from chatlock.protocol import (
-    ANSWER,
-    POLICIES,
-    TOKENS_PER_EPOCH,
-    Busy,
-    Conflict,
-    Debounce,
-    Disposition,
-    Gone,
-    Interrupt,
-    Limits,
-    Outcome,
-    Refused,
-    Status,
-)
+from chatlock.policies import ANSWER, POLICIES, Debounce, Interrupt
+from chatlock.protocol import TOKENS_PER_EPOCH, Busy, Conflict, Disposition, Gone, Limits, Outcome, Refused, Status
 from chatlock.schema import messages, meta, threads
 
 

@@ -277,20 +277,25 @@ class Breach:
     """An invariant that does not hold in one thread."""
 
     invariant: str
+    """Its letter in the table of invariants; of a history, the name of the check."""
     text: str
+    """What does not hold."""
     tenant: str
+    """The thread's owner."""
     thread: str
+    """The thread."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What verify saw: counts of messages by disposition and turns by state, and every breach (at most 20 of a
-    kind).
-    """
+    """What verify saw."""
 
     messages: dict[str, int]
+    """How many messages have each disposition."""
     turns: dict[str, int]
+    """How many turns have each state."""
     breaches: tuple[Breach, ...]
+    """Every breach, at most 20 of a kind."""
 
     @property
     def ok(self) -> bool:

@@ -42,7 +42,8 @@ from chatlock.client_base import Client
 from chatlock.inputs import Key, from_json
 from chatlock.ops.base import Message
 from chatlock.ops.stop import CancelReceipt
-from chatlock.protocol import Backlog, Outcome
+from chatlock.policies import Backlog
+from chatlock.protocol import Outcome
 from chatlock.schema import messages, threads, turns
 from chatlock.turn import AsyncTurn, Turn
 

@@ -29,20 +29,22 @@ BACKOFF_MAX_MS = 300_000
 
 @dataclass(frozen=True)
 class Delivery:
-    """A reply to send, once its turn has committed.
-
-    key: (tenant, thread).  message_ids: what it answers, in order.  step_key: the same over retries, for the
-    receiver to dedupe.  question: the id of the question that it asks, for answer().  maybe_duplicate: an earlier
-    attempt may have sent it.  attempt: 1, 2, ..
-    """
+    """A reply to send, once its turn has committed."""
 
     key: Key
+    """The tenant and thread that it belongs to."""
     token: int
+    """The token of its turn."""
     message_ids: tuple[str, ...]
+    """The ids of the messages that it answers, in order of seq."""
     reply: Any
+    """What finish was given: a JSON value."""
     step_key: str
+    """The same over all attempts, for the receiver to dedupe."""
     attempt: int
+    """1, 2, .. up to 8."""
     question: str | None = None
+    """The id of the question that it asks, for answer(); None: it asks none."""
 
     @property
     def maybe_duplicate(self) -> bool:

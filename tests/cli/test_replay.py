@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from chatlock.cli import main
-from chatlock.protocol import POLICIES
+from chatlock.policies import POLICIES
 from tests.support import ROOT
 
 if TYPE_CHECKING:

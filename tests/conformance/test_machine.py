@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from chatlock import Chatlock, ClaimLost, Conflict, Key, Limits, Parked, Queued, Refused, Superseded, Turn
 from chatlock.io import drive
 from chatlock.ops.verify import verify
-from chatlock.protocol import AWAITING_RULES, BACKLOGS, OVERFLOWS, POLICIES
+from chatlock.policies import AWAITING_RULES, BACKLOGS, OVERFLOWS, POLICIES
 from chatlock.testing import DatabaseClock, MonotonicClock
 from tests.conformance import rows
 from tests.support import scaled

@@ -14,7 +14,7 @@ from chatlock.ops.fetch import fetch
 from chatlock.ops.finish import Finish
 from chatlock.ops.inspect import in_turn
 from chatlock.ops.unanswered import release
-from chatlock.protocol import POLICIES, PolicyName
+from chatlock.policies import POLICIES, PolicyName
 from chatlock.replay import Arrival, Replayed, replay
 from chatlock.store import finish_once, submit_once
 from chatlock.testing import DatabaseClock

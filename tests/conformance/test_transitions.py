@@ -21,17 +21,8 @@ from chatlock.ops.finish import Finish, Question, finish
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.ops.hot import hot_finish
 from chatlock.ops.submit import RECREATE, Submission, submit
-from chatlock.protocol import (
-    PRIORITIES,
-    TRANSITIONS,
-    Backlog,
-    Event,
-    Interrupt,
-    Limits,
-    Status,
-    Transition,
-    conformance_cases,
-)
+from chatlock.policies import PRIORITIES, Backlog, Interrupt
+from chatlock.protocol import TRANSITIONS, Event, Limits, Status, Transition, conformance_cases
 from tests.conformance import rows
 from tests.support.databases import KINDS, Database
 

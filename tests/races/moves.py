@@ -15,7 +15,8 @@ from chatlock.ops import claim, fence, fetch, finish, heartbeat, operate, unansw
 from chatlock.ops import stop as stop_op
 from chatlock.ops import submit as submit_op
 from chatlock.ops.audit import Act
-from chatlock.protocol import Event, Interrupt
+from chatlock.policies import Interrupt
+from chatlock.protocol import Event
 from chatlock.store import finish_once, submit_once
 from chatlock.testing import point
 from tests.races.arena import LIMITS, finish_of, request, submission

@@ -11,7 +11,7 @@ import pytest
 from chatlock.ops import heartbeat, stop, unanswered
 from chatlock.ops.claim import claim_due
 from chatlock.ops.submit import submit
-from chatlock.protocol import Interrupt
+from chatlock.policies import Interrupt
 from tests.races.arena import LIMITS, OF_THREAD, request, submission
 from tests.races.judge import drain, play
 from tests.races.moves import Actor, move_of

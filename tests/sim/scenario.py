@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from chatlock import Chatlock, ClaimLost, Interrupt, Limits, Outcome, Turn, TurnNotFinished, TurnNotGranted, dialects
 from chatlock.errors import ChatlockError
 from chatlock.inputs import Key
-from chatlock.protocol import AWAITING_RULES
+from chatlock.policies import AWAITING_RULES
 from chatlock.testing.history import History
 from tests.sim.fibers import Fiber
 from tests.sim.world import ConnectionLost, Process, World

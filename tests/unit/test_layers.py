@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LAYERS = (
-    ("protocol", "charging", "errors", "inputs", "settings", "wording"),
+    ("protocol", "policies", "charging", "errors", "inputs", "settings", "wording"),
     ("schema", "dialects", "faults", "migrations"),
     ("ops",),
     ("turnstile", "executor", "hooks", "io", "caller", "store", "heart", "wake", "window"),
@@ -23,7 +23,7 @@ LAYERS = (
         *("epoch", "why", "backtest", "replay", "doctor", "console", "transfer"),
     ),
     ("writes",),
-    ("client_base", "client", "async_client"),
+    ("options", "client_base", "client", "async_client"),
     ("testing", "observe"),
     ("hosting", "termination"),
     ("middleware", "rq_jobs"),

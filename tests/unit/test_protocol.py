@@ -14,17 +14,8 @@ from hypothesis import strategies as st
 
 from chatlock import ops, protocol
 from chatlock.charging import UNCHARGED, Charge, charge, received, starts_at
-from chatlock.protocol import (
-    INVARIANTS,
-    POLICIES,
-    TRANSITIONS,
-    Event,
-    Limits,
-    Outcome,
-    Status,
-    conformance_cases,
-    targets,
-)
+from chatlock.policies import POLICIES
+from chatlock.protocol import INVARIANTS, TRANSITIONS, Event, Limits, Outcome, Status, conformance_cases, targets
 
 LIMITS = Limits()
 MODULES = {module.name: import_module(f"chatlock.ops.{module.name}") for module in pkgutil.iter_modules(ops.__path__)}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chatlock.inputs import Key
 from chatlock.ops.due import Waiting, share_out
-from chatlock.protocol import PRIORITIES
+from chatlock.policies import PRIORITIES
 
 BACKGROUND = PRIORITIES["background"]
 BATCH_MAX = 12
