@@ -12,18 +12,18 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import BigInteger, Engine, Executable, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.sql.functions import FunctionElement
 
 from chatlock.errors import InvalidInput, StoreUnavailable
+from chatlock.urls import checked_url
 
 if TYPE_CHECKING:  # its import needs greenlet, which only users of async engines have
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -201,57 +201,6 @@ def is_driver_error(error: BaseException) -> bool:
     """Whether a database driver raised it, wrapped by SQLAlchemy or not."""
     module = type(error).__module__.partition(".")[0]
     return isinstance(error, DBAPIError) or module in ("sqlite3", "psycopg")
-
-
-def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
-    """The sync URL behind what the caller gave; InvalidInput for a database that chatlock cannot stand on."""
-    try:
-        url = make_url(source) if isinstance(source, str | URL) else source.url
-    except (ArgumentError, ValueError, AttributeError):  # a port that is no number may be part of a password
-        raise InvalidInput(
-            "bad_url",
-            "the database URL cannot be parsed; write sqlite:///chat.db or postgresql://user@host/name",
-        ) from None
-    backend = url.get_backend_name()
-    if backend in ("postgresql", "postgres"):
-        return url.set(drivername="postgresql+psycopg")
-    if backend != "sqlite":
-        raise InvalidInput("bad_url", f"chatlock runs on postgresql and sqlite, not on {backend!r}")
-    if (
-        not url.database
-        or url.database.startswith((":memory:", "file::memory:"))
-        or "mode=memory" in url.database
-        or url.query.get("mode") == "memory"
-    ):
-        raise InvalidInput(
-            "bad_url", "an in-memory SQLite database has one connection only; give a file: sqlite:///chat.db"
-        )
-    return url.set(drivername="sqlite")
-
-
-def existing(url: URL) -> URL:
-    """`url`, unless it is that of an SQLite file that is missing, which only `db upgrade` and setup() make."""
-    on_file = url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:")
-    if on_file and not Path(url.database or "").exists():
-        raise StoreUnavailable("there is no such SQLite file; `chatlock db upgrade` makes it")
-    return url
-
-
-def surely_apart(one: URL, other: URL) -> bool:
-    """Whether two URLs cannot be of one database; servers with two names may be one."""
-    if one.get_backend_name() != other.get_backend_name():
-        return True
-    (server, name), (other_server, other_name) = _address(one), _address(other)
-    return server == other_server and None not in (name, other_name) and name != other_name
-
-
-def _address(url: URL) -> tuple[object, object]:
-    """Which server, and which of its databases (None: only the driver knows)."""
-    if url.get_backend_name() == "sqlite":
-        file = url.database or ""
-        return None, None if file.startswith("file:") else Path(file).resolve()
-    server = (url.query.get("host", url.host), str(url.query.get("port", url.port or 5432)))
-    return server, url.query.get("dbname", url.database) or None
 
 
 def make_engine(

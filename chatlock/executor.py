@@ -21,11 +21,12 @@ from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from chatlock import migrations
-from chatlock.dialects import BEGIN, BEGIN_SNAPSHOT, Fault, checked_url, fault_of, is_driver_error, make_engine
+from chatlock.dialects import BEGIN, BEGIN_SNAPSHOT, Fault, fault_of, is_driver_error, make_engine
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.faults import typed_error
 from chatlock.ops.hot import NotAsHeld
 from chatlock.turnstile import Gate, Turnstile
+from chatlock.urls import checked_url
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from chatlock.async_client import AsyncChatlock
 from chatlock.client_base import Client
-from chatlock.dialects import checked_url, surely_apart
 from chatlock.errors import InvalidInput
 from chatlock.io import drive
+from chatlock.urls import checked_url, surely_apart
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from sqlalchemy.exc import ArgumentError
 from chatlock.cli.output import echo, print_table, visible
 from chatlock.client import Chatlock
 from chatlock.console import Console, Scope
-from chatlock.dialects import checked_url, existing
 from chatlock.errors import ChatlockError, InvalidInput, LoginRefused, StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.inputs import Key, checked_id, checked_key
+from chatlock.urls import checked_url, existing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,7 +9,6 @@ import time
 
 from chatlock import migrations
 from chatlock.console import Console
-from chatlock.dialects import checked_url, existing
 from chatlock.errors import ChatlockError, InvalidInput
 from chatlock.executor import Executor
 from chatlock.hooks import Hooks
@@ -26,6 +25,7 @@ from chatlock.settings import Settings
 from chatlock.store import owner_name
 from chatlock.sweep import Sweep
 from chatlock.termination import Termination
+from chatlock.urls import checked_url, existing
 from chatlock.wake.channel import Channel
 from chatlock.wake.postgres import PostgresWake
 from chatlock.wake.redis import RedisWake

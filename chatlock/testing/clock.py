@@ -15,7 +15,8 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import URL
 
 from chatlock.client_base import Client
-from chatlock.dialects import checked_url, make_engine
+from chatlock.dialects import make_engine
+from chatlock.urls import checked_url
 
 SCHEMA = "chatlock_clock"
 MS_PER_DAY = 86_400_000

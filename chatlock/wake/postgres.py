@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from chatlock.dialects import checked_url
 from chatlock.errors import InvalidInput, StoreUnavailable
+from chatlock.urls import checked_url
 from chatlock.wake.channel import LISTEN_S, Channel
 
 CHANNEL = "chatlock_wake"

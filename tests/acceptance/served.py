@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
 from chatlock import AsyncChatlock, Chatlock, Limits
-from chatlock.dialects import checked_url
 from chatlock.middleware.otel import instrument
+from chatlock.urls import checked_url
 from chatlock.wake.redis import RedisWake
 from tests.acceptance.cases.support import TENANT, Journal
 

@@ -11,9 +11,9 @@ import sqlalchemy
 
 from chatlock import Answered, Chatlock, ClaimLost, Delivery, Limits
 from chatlock.console import Console
-from chatlock.dialects import checked_url
 from chatlock.inputs import Key
 from chatlock.io import drive
+from chatlock.urls import checked_url
 from chatlock.writes import intents
 from tests.acceptance.cases.recovery import STILL
 from tests.acceptance.cases.support import (

@@ -22,12 +22,12 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from rq.job import Job
 
 from chatlock import AlreadyAnswered, Chatlock, rq_jobs
-from chatlock.dialects import checked_url
 from chatlock.inputs import PAYLOAD_BYTES_MAX, Key, key_hash
 from chatlock.rq_jobs import FUNCTION, RqSender, ThreadJob
 from chatlock.service import Service
 from chatlock.service.dispatch import Remote
 from chatlock.settings import Settings
+from chatlock.urls import checked_url
 from chatlock.wake import waiters
 from chatlock.wake.redis import RedisWake
 from tests.acceptance.cases.support import TENANT, message_rows, rows, thread_row, turn_rows, until

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import create_engine
 
 from chatlock import Answered, Chatlock, ClaimLost, TurnNotGranted
-from chatlock.dialects import checked_url
 from chatlock.hooks import (
     ClaimGranted,
     DeliveryEnded,
@@ -24,6 +23,7 @@ from chatlock.hooks import (
 )
 from chatlock.inputs import Key
 from chatlock.io import drive
+from chatlock.urls import checked_url
 from tests.conformance import rows
 from tests.conformance.bridge import Bridge
 from tests.conformance.clocks import Sweeper

@@ -50,6 +50,32 @@ def executor(url: str) -> Iterator[Executor]:
     made.close()
 
 
+RELATIVE = ["sqlite:///chat.db", "sqlite:///file:chat.db?uri=true", "sqlite:///chat.db?uri=true"]
+
+
+@pytest.mark.parametrize("relative", RELATIVE)
+def test_a_relative_path_outlives_a_change_of_directory(
+    url: str, relative: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = Executor(relative, pool_size=2, pooler=None)
+    monkeypatch.chdir(elsewhere)
+    assert made.transaction("test", note) == "done"
+    assert made.beat(lambda c: c.exec_driver_sql("SELECT count(*) FROM notes").scalar_one()) == 1
+    made.close()
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_relative_uri_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (odd := tmp_path / "50%3F of #it").mkdir()
+    monkeypatch.chdir(odd)
+    made = Executor("sqlite:///file:chat.db?uri=true", pool_size=2, pooler=None)
+    made.set_up(migrations.upgrade)
+    made.close()
+    assert [path.name for path in odd.iterdir()] == ["chat.db"]
+
+
 def note(conn: Connection) -> str:
     conn.exec_driver_sql("INSERT INTO notes VALUES ('written')")
     return "done"

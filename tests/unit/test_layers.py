@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LAYERS = (
     ("protocol", "policies", "charging", "errors", "inputs", "settings", "wording"),
-    ("schema", "dialects", "faults", "migrations"),
+    ("schema", "dialects", "faults", "migrations", "urls"),
     ("ops",),
     ("turnstile", "executor", "hooks", "io", "caller", "store", "heart", "wake", "window"),
     (

@@ -18,7 +18,6 @@ from sqlalchemy.engine import URL
 
 from chatlock import Chatlock
 from chatlock.cli.output import duration, shell_quoted, visible
-from chatlock.dialects import checked_url, surely_apart
 from chatlock.errors import ChatlockError, ClaimLost, InvalidInput, SchemaMismatch, StoreUnavailable
 from chatlock.executor import Executor
 from chatlock.hosting import load_chat
@@ -34,6 +33,7 @@ from chatlock.service.ui.access import Access, Request
 from chatlock.settings import Settings
 from chatlock.testing import History
 from chatlock.transfer import TransferRefused, export_store, import_store
+from chatlock.urls import checked_url, surely_apart
 from tests.support import scaled
 from tests.support.databases import Templates
 
