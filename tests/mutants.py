@@ -354,7 +354,7 @@ TABLE = (
         "ops/claim.py",
         "granted or not row.waits",
         "True",
-        on_sqlite("failure", "due_at_its_end"),
+        on_sqlite("failure", "in_backoff_grants"),
     ),
     Mutant(
         "adopt_any_claim",

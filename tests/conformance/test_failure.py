@@ -66,7 +66,9 @@ def test_thread_in_backoff_grants_no_claim(chat: Any, database: Database) -> Non
     fail(chat, database)
     chat.handler()(lambda turn: "ok")
     assert chat.submit("c1", 2, wait_ms=0).position == 1
+    rows.execute(database, "UPDATE chatlock_due SET due_at = 0")  # too early: the thread decides, and stays due
     assert chat.sweep_once().turns == 0
+    assert len(rows.table(database, "chatlock_due")) == 1
     assert rows.thread_row(database)["status"] == "idle"
     rows.pass_backoff(database)
     assert chat.sweep_once().turns == 1
