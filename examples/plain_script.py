@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chatlock import AlreadyAnswered, Answered, Chatlock, Turn
 
-THINK_S = 0.3
+THINK_S = 0.5
 MESSAGES = {"m1": "A table for two", "m2": "sorry, three", "m3": "at eight"}
 
 
@@ -29,8 +29,9 @@ def main() -> None:
             time.sleep(THINK_S)  # your agent
             return f"turn {turn.token} read: " + " / ".join(message.payload for message in turn.messages)
 
-        def say(message_id: str, text: str) -> None:
-            match chat.submit("table-7", text, message_id=message_id):
+        def say(message_id: str, stored: threading.Event) -> None:
+            text = MESSAGES[message_id]
+            match chat.submit("table-7", text, message_id=message_id, on_stored=lambda outcome: stored.set()):
                 case Answered(reply=reply):
                     print(f"{message_id} sends the reply: {reply}")
                 case AlreadyAnswered(turn=turn):
@@ -38,13 +39,15 @@ def main() -> None:
                 case outcome:
                     print(f"{message_id}: {outcome}")
 
-        people = [threading.Thread(target=say, args=message) for message in MESSAGES.items()]
-        for person in people:
-            person.start()
-            time.sleep(THINK_S / 10)
+        people = []
+        for message_id in MESSAGES:
+            stored = threading.Event()
+            people.append(threading.Thread(target=say, args=(message_id, stored)))
+            people[-1].start()
+            stored.wait()
         for person in people:
             person.join()
-        say("m1", MESSAGES["m1"])  # a retry
+        say("m1", threading.Event())  # a retry
 
 
 if __name__ == "__main__":
