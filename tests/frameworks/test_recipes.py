@@ -21,7 +21,7 @@ from tests.support.pages import Block, blocks_of
 from tests.support.waiting import until
 
 BLOCKS = {page.stem: blocks_of(page) for page in sorted((ROOT / "docs" / "recipes").glob("*.md"))}
-ELSEWHERE = {"django", "celery", "twilio", "google-adk"}  # the last one in adk_recipe.py
+ELSEWHERE = {"django", "celery", "twilio", "whatsapp", "google-adk"}  # the last one in adk_recipe.py
 WHOLE = [block for recipe, blocks in BLOCKS.items() if recipe not in ELSEWHERE for block in blocks]
 
 
@@ -165,6 +165,65 @@ def test_twilio_message_is_stored_when_its_200_comes_and_answered_once() -> None
             await asyncio.to_thread(until, lambda: Recorded.sent, what="the reply")
         assert [(method, dict(data)) for method, _, data in Recorded.sent] == [
             ("POST", {"From": FORM["To"], "To": FORM["From"], "Body": f"You said: {FORM['Body']}"})
+        ]
+
+    asyncio.run(scenario())
+
+
+# -- WhatsApp ----------------------------------------------------------------------------------------------------------
+def posted_by_meta(*messages: tuple[str, str, str], **more: Any) -> bytes:
+    """A request of the webhook, shaped as Meta's reference has it; a message is (from, id, text)."""
+    shaped = [
+        {"from": sender, "id": message_id, "timestamp": "1796000000", "type": "text", "text": {"body": text}}
+        for sender, message_id, text in messages
+    ]
+    number = {"display_phone_number": "14155550100", "phone_number_id": "100200"}
+    value = {"messaging_product": "whatsapp", "metadata": number, **more} | ({"messages": shaped} if shaped else {})
+    entry = {"id": "300", "changes": [{"field": "messages", "value": value}]}
+    return json.dumps({"object": "whatsapp_business_account", "entry": [entry]}).encode()
+
+
+def test_whatsapp_messages_of_one_request_are_stored_before_its_200_and_answered_once() -> None:
+    names = names_of("whatsapp")
+    chat, secret, word = names["chat"], names["APP_SECRET"], names["VERIFY_TOKEN"]
+    sent: list[tuple[str, Any]] = []
+
+    def graph(request: httpx.Request) -> httpx.Response:
+        sent.append((request.url.path, json.loads(request.content)))
+        return httpx.Response(200, json={"messages": [{"id": "wamid.reply"}]})
+
+    names["graph"] = httpx.Client(transport=httpx.MockTransport(graph), base_url=str(names["graph"].base_url))
+    status = {"id": "wamid.earlier", "status": "read", "timestamp": "1796000000", "recipient_id": "123"}
+    both = posted_by_meta(("123", "wamid.1", "zwei Kaffee"), ("456", "wamid.2", "größer"), statuses=[status])
+    again = posted_by_meta(("123", "wamid.1", "zwei Kaffee"))
+
+    async def scenario() -> None:
+        async with chat, httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://app") as http:
+            await chat.setup()
+
+            async def confirmed(token: str) -> tuple[int, str]:
+                asked = {"hub.mode": "subscribe", "hub.verify_token": token, "hub.challenge": "1158201444"}
+                answer = await http.get("/whatsapp", params=asked)
+                return answer.status_code, answer.text
+
+            async def posted(body: bytes, by: str) -> int:
+                signed = "sha256=" + hmac.new(by.encode(), body, hashlib.sha256).hexdigest()
+                return (await http.post("/whatsapp", content=body, headers={"X-Hub-Signature-256": signed})).status_code
+
+            assert (await confirmed(word), (await confirmed("another"))[0]) == ((200, "1158201444"), 403)
+            assert (
+                await posted(both, "another secret") == (await http.post("/whatsapp", content=both)).status_code == 403
+            )
+            assert type(await chat.status("100200/123", "wamid.1")).__name__ == "NotFound"
+
+            assert await posted(both, secret) == 200
+            for thread, message_id in (("100200/123", "wamid.1"), ("100200/456", "wamid.2")):
+                assert type(await chat.status(thread, message_id)).__name__ != "NotFound"
+            assert [await posted(again, secret), await posted(posted_by_meta(statuses=[status]), secret)] == [200, 200]
+            await asyncio.to_thread(until, lambda: len(sent) == 2, what="the replies")
+        assert sorted((path, told["to"], told["text"]["body"]) for path, told in sent) == [
+            ("/v23.0/100200/messages", "123", "You said: zwei Kaffee"),
+            ("/v23.0/100200/messages", "456", "You said: größer"),
         ]
 
     asyncio.run(scenario())
