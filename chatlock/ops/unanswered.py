@@ -107,10 +107,9 @@ STALE = named(
 
 @dataclass(frozen=True)
 class Ended:
-    """How and why a turn ended without an answer, and when the thread may start again (ms of the database clock)."""
+    """How and why a turn ended without an answer.  left: messages wait for another."""
 
     charge: Charge
-    may_start_at: int
     left: bool
     error: str | None = None
 
@@ -160,10 +159,9 @@ def end_unanswered(
     if (len(ended), len(closed)) != (1, 1):
         raise AssertionError("the locked thread changed under its lock")
     left = row.last_seq > done
-    may_start_at = max(int(ended[0][0]), row.quiet_until, row.now)
     if status == Status.IDLE and left:
-        put_due(conn, key, row, may_start_at)
-    return Ended(charged, may_start_at, left, error)
+        put_due(conn, key, row, max(int(ended[0][0]), row.quiet_until, row.now))
+    return Ended(charged, left, error)
 
 
 def uncharged(row: ThreadRow) -> Charge:
@@ -180,7 +178,7 @@ def fail(conn: Connection, claim: Claim, *, held: int, error: str, limits: Limit
     row = lock(conn, claim.key)
     if row is None or not holds(row, claim):
         if row is not None and _ended_itself(conn, claim):
-            return Ended(uncharged(row), row.not_before, row.pending)
+            return Ended(uncharged(row), row.pending)
         return None
     if row.stopping:
         return end_unanswered(conn, claim.key, row, state=TurnState.RELEASED, charged=uncharged(row), error=STOPPED)

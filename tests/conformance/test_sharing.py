@@ -206,6 +206,16 @@ def test_thread_that_was_left_to_a_worker_counts_as_running(new_chat: NewChat) -
     assert first(chat) == []
 
 
+def test_dispatch_deletes_the_row_of_a_thread_that_waits_for_no_turn(new_chat: NewChat, database: Database) -> None:
+    chat = new_chat()
+    with chat.turn("c1", "m1") as turn:
+        turn.finish("ok")
+    rows.execute(database, "INSERT INTO chatlock_due(tenant, thread_id, due_at) VALUES ('t', 'c1', 1)")
+    ((key, _),) = chat._sweep.due(None, 100)
+    assert chat._sweep.dispatch(key, 15_000) is None
+    assert rows.table(database, "chatlock_due") == []
+
+
 def test_limit_must_be_a_number_of_turns(new_chat: NewChat) -> None:
     with pytest.raises(InvalidInput, match="tenant_turns_max"):
         new_chat(tenant_turns_max=0)
