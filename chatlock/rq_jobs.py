@@ -232,13 +232,13 @@ def work(settings: Settings) -> None:
     chat._executor.load_driver()
     if SHARED_FILES in os.environ:
         prometheus(chat)
-    with suppress(StopRequested):
+    with suppress(StopRequested, _Stopped):
         while not _work_until_redis_fails(settings.redis_url.get_secret_value(), settings.queue):
             time.sleep(AGAIN_S)
 
 
 def _work_until_redis_fails(redis_url: str, name: str) -> bool:
-    """Whether the worker ended because it was asked to; StopRequested if it was asked while it had no job."""
+    """Whether the worker ended because it was asked to; raises if it was asked while it had no job."""
     _heed_stop()
     worker = None
     try:
@@ -254,9 +254,13 @@ def _work_until_redis_fails(redis_url: str, name: str) -> bool:
     return worker is not None and worker.asked_to_stop
 
 
+class _Stopped(BaseException):
+    """We were asked to end.  No Exception: logging would swallow one that comes while it writes a line."""
+
+
 def _heed_stop() -> None:
     def stop(*_: object) -> None:
-        raise StopRequested
+        raise _Stopped
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)

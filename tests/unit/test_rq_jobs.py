@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import pickle
+import signal
 import sys
 import threading
 import zlib
@@ -19,7 +22,7 @@ from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.job import Job, JobStatus
 from rq.utils import now
 
-from chatlock import Chatlock, InvalidInput
+from chatlock import Chatlock, InvalidInput, rq_jobs
 from chatlock.hooks import Hooks
 from chatlock.inputs import Key, key_hash
 from chatlock.io import drive
@@ -310,3 +313,22 @@ def test_driver_is_loaded_before_any_fork(child: Callable[[Child], Child]) -> No
             assert "psycopg" in sys.modules
 
     assert child(Child.fork(load)).wait() == 0
+
+
+def test_stop_that_comes_while_a_line_is_logged_is_heeded() -> None:
+    """Logging keeps every Exception of its handlers to itself."""
+
+    class Stopping(io.StringIO):
+        def write(self, text: str) -> int:
+            signal.raise_signal(signal.SIGTERM)
+            return len(text)
+
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    rq_jobs._heed_stop()
+    try:
+        record = logging.makeLogRecord({"msg": "worker.redis_unreachable"})
+        with pytest.raises(rq_jobs._Stopped):
+            logging.StreamHandler(Stopping()).handle(record)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
