@@ -38,6 +38,7 @@ RQ = ("tests/unit/test_rq_jobs.py", "tests/acceptance/test_rq.py")
 TABLES = ("tests/cli/test_output.py",)
 WEB = tuple(f"tests/frameworks/test_{name}.py" for name in ("adapters", "disconnect", "endpoints", "http", "openapi"))
 SERVERS = ("tests/frameworks/test_servers.py", "tests/frameworks/test_socket.py")
+OTEL = ("tests/frameworks/test_otel.py",)
 LANGGRAPH = ("tests/frameworks/test_langgraph.py",)
 TELEGRAM = ("tests/frameworks/test_telegram.py",)
 RECIPES = ("tests/frameworks/test_recipes.py",)
@@ -55,6 +56,8 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "redis": RQ,
     "rq": RQ,
     "prometheus-client": ("tests/unit/test_observe.py",),
+    "opentelemetry-api": OTEL,
+    "opentelemetry-sdk": OTEL,
     "fastapi": WEB + SERVERS,
     "uvicorn": SERVERS,
     "hypercorn": SERVERS,
