@@ -199,7 +199,7 @@ class Client:
 
     def _start(self, granted: Granted) -> None:
         self._flows.live.expect(granted.claim.key, granted.claim.claim_id)
-        self._start_flow(self._flows.run_loop(granted, "poller"), granted.claim.claim_id)
+        self._start_flow(self._flows.run_loop(granted, "poller", unattended=True), granted.claim.claim_id)
 
     async def _run_due(self, key: Key, by: By) -> bool:
         """What a worker does for a wake-up: runs the thread's turns if it is due, and sends the replies that are ready.

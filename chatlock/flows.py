@@ -274,7 +274,7 @@ class Flows:
                 await core.finish(self.store, reply, request=request)
             await self.leave_turn(core, None)
         except BaseException as error:  # charged and stored, never raised
-            stopped = self._hands_back(error) and not self._exits_alone(error)
+            stopped = self._hands_back(error) and not self._exits_alone(core, error)
             await self.store.io.shielded(self.leave_turn(core, error, request, stopped))
             if stopped or not isinstance(error, (Exception, *HANDED_BACK)):
                 raise
@@ -333,19 +333,21 @@ class Flows:
             return self.store.io.cancelled()
         return isinstance(error, HANDED_BACK)
 
-    def _exits_alone(self, error: BaseException) -> bool:
-        """Whether an exit or interrupt is the handler's own doing: where this runs nobody else raises it."""
-        in_main = threading.current_thread() is threading.main_thread()
-        by_signal = isinstance(error, SystemExit | KeyboardInterrupt) and in_main and self.signals_raise
+    def _exits_alone(self, core: TurnCore, error: BaseException) -> bool:
+        """Whether an exit or interrupt is the handler's own doing: nobody else raises it there, or no caller awaits."""
+        heard = self.signals_raise and (core.raised_in or threading.current_thread()) is threading.main_thread()
+        by_signal = heard and not core.unattended and isinstance(error, SystemExit | KeyboardInterrupt)
         return not by_signal and not isinstance(error, asyncio.CancelledError)
 
-    async def run_loop(self, granted: Granted, by: By) -> None:
+    async def run_loop(self, granted: Granted, by: By, *, unattended: bool = False) -> None:
         """A poller's or worker's turn, and those that its finishes hand off to, at most hand_offs_max in a row."""
         next_turn: Granted | None = granted
         for left in range(self.config.limits.hand_offs_max, -1, -1):
             if next_turn is None:
                 return
-            next_turn, by = await self._run_next(self.opened(next_turn, by), hands_off=bool(left)), "hand_off"
+            core = self.opened(next_turn, by)
+            core.unattended = unattended
+            next_turn, by = await self._run_next(core, hands_off=bool(left)), "hand_off"
 
     async def _run_next(self, core: TurnCore, *, hands_off: bool) -> Granted | None:
         request, next_turn = None, None

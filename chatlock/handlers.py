@@ -145,13 +145,15 @@ async def _awaited(handler: Handler, core: TurnCore, store: Store, feeds: Feeds)
     """Runs an async handler in the current task."""
     turn = AsyncTurn(core, store)
     if handler.kind == "async":
-        return await handler.call(turn)
+        with core.calling():
+            return await handler.call(turn)
     chunks: list[Any] = []
     generator, feed = handler.call(turn), feeds.open(core)
     try:
-        async for chunk in generator:
-            chunks.append(chunk)
-            feeds.publish(feed, chunk)
+        with core.calling():
+            async for chunk in generator:
+                chunks.append(chunk)
+                feeds.publish(feed, chunk)
     finally:
         feeds.close(feed)
         await generator.aclose()
@@ -163,7 +165,12 @@ async def call_handler(handler: Handler, core: TurnCore, store: Store, feeds: Fe
     in_async = isinstance(store.io, AsyncIo)
     if handler.kind == "sync":
         turn = Turn(core, store.over(SyncIo()))
-        return await in_os_thread(lambda: handler.call(turn)) if in_async else handler.call(turn)
+
+        def call() -> Any:
+            with core.calling():
+                return handler.call(turn)
+
+        return await in_os_thread(call) if in_async else call()
     if in_async:
         return await _awaited(handler, core, store, feeds)
     io = AsyncIo(1)

@@ -146,5 +146,5 @@ class Heart:
                         turn.set_lost()
         except ChatlockError as error:
             log.warning("heartbeat.failed", extra={"claim_id": turn.claim.claim_id, "error": type(error).__name__})
-        except Exception:
+        except (Exception, SystemExit):  # of an on_lost callback: the other turns need this OS thread
             log.exception("heartbeat.failed", extra={"claim_id": turn.claim.claim_id})

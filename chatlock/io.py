@@ -9,6 +9,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from chatlock.errors import Closed, InvalidInput
@@ -199,7 +200,8 @@ class AsyncIo:
         try:
             result = await flow
         finally:
-            _held_back.reset(token)
+            with suppress(ValueError):  # closed by whoever collects it, in a context that never had it
+                _held_back.reset(token)
         if held_back and outer is None:
             raise held_back[0]
         if outer is not None:

@@ -70,6 +70,8 @@ class TurnCore:
         self.delivers = False
         self.deliver_ms: int | None = None
         self.error_type: str | None = None
+        self.unattended = False  # a poller's: no caller awaits it who could be told to end
+        self.raised_in: threading.Thread | None = None
         self._heart, self._on_fetch, self._on_end, self._beats = heart, on_fetch, on_end, beats
         self._telling = threading.Lock()
         self._lost_callbacks: list[Callable[[], object]] = []
@@ -81,6 +83,15 @@ class TurnCore:
         self._valid_until = self.claim.asked_at + self.claim.lease_ms / 1000
         if beats:
             heart.add(self)
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Around the call of a handler: keeps in which OS thread it raised, since only the main one hears signals."""
+        try:
+            yield
+        except BaseException:
+            self.raised_in = threading.current_thread()
+            raise
 
     # -- what the heart asks and tells -------------------------------------------------------------------------------
     def alive(self) -> bool:

@@ -92,7 +92,7 @@ class Outbox:
             return False
         try:
             await call_either(self._store.io, deliverer.call, deliverer.is_async, delivery_of(leased))
-        except Exception as error:  # noqa: BLE001  stored with the intent, and tried again
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  stored with it, and tried again
             return await self._failed(leased, type(error).__name__)
         return await self._end(leased, "sent", None)
 

@@ -368,6 +368,18 @@ def test_deletion_cancels_what_is_pending_and_leaves_what_is_being_sent(
     assert (states(database), channel.ids) == (["sent", "cancelled"], ["m1"])
 
 
+def test_function_that_exits_fails_its_attempt_alone(new_chat: Any, database: Database) -> None:
+    """On a loop it would end the process, and so would the next attempt."""
+
+    def exits(delivery: Delivery) -> None:
+        raise SystemExit
+
+    chat = new_chat(exits)
+    chat.submit("thread", "hello", message_id="m1")
+    assert dispatch(chat) == [False]
+    assert [(intent["state"], intent["error"]) for intent in all_intents(database)] == [("pending", "SystemExit")]
+
+
 # -- kinds of functions ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
 def test_both_kinds_of_functions_serve_both_worlds(

@@ -83,6 +83,30 @@ def test_error_of_a_handler_is_charged_and_stored(new_chat: NewChat, kind: str, 
     assert [row["state"] for row in rows.turns(database)] == ["gave_up"]
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_exit_of_a_handler_in_an_os_thread_of_its_own_is_charged(
+    database: Database, error: type[BaseException]
+) -> None:
+    """No signal raises it there, so it is no word to the caller, who is in the main thread."""
+
+    def exits(turn: Any) -> None:
+        raise error
+
+    async def exits_async(turn: Any) -> None:
+        raise error
+
+    async def main() -> list[Any]:
+        options: dict[str, Any] = {"tenant": "t", "poller": False, "limits": Limits(attempts_max=1)}
+        async with AsyncChatlock(database.url, **options) as chat:
+            chat.handler()(exits)
+            outcomes = [await chat.submit("c1", "hello", message_id="m1")]
+        with Chatlock(database.url, **options) as beside_the_loop:
+            beside_the_loop.handler()(exits_async)
+            return [*outcomes, beside_the_loop.submit("c2", "hello", message_id="m1")]
+
+    assert asyncio.run(main()) == [Dead(message_id="m1", seq=1, reason=error.__name__)] * 2
+
+
 def test_reply_that_is_not_json_is_charged(new_chat: NewChat, kind: str) -> None:
     chat = new_chat(limits=Limits(attempts_max=1))
     chat.handler()(as_kind(kind, lambda turn: object()))

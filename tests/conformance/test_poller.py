@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import pytest
 
-from chatlock import AlreadyAnswered, Limits, Queued
+from chatlock import AlreadyAnswered, AsyncChatlock, Chatlock, Dead, Limits, Queued
 from chatlock.errors import StoreUnavailable
 from tests.conformance import rows
 from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
-from tests.support.waiting import Gate, until
+from tests.support.waiting import POLL_SECONDS, SECONDS_MAX, Gate, until
 
 pytestmark = BOTH
 
@@ -144,6 +145,35 @@ def test_handler_that_exits_in_the_poller_is_charged(
         ("failed", error.__name__),
         ("done", None),
     ]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_handler_that_exits_beside_the_main_threads_loop_is_charged_and_the_loop_goes_on(
+    database: Database, kind: str, error: type[BaseException]
+) -> None:
+    """Raised on, the message would end the process, and the next one that runs it, for ever."""
+
+    def exits(turn: Any) -> None:
+        raise error
+
+    async def exits_async(turn: Any) -> None:
+        raise error
+
+    async def main() -> Any:
+        async with AsyncChatlock(database.url, tenant="t", limits=Limits(sweep_ms=20, attempts_max=1)) as chat:
+            chat.handler()(exits if kind == "sync" else exits_async)
+            await asyncio.to_thread(store)
+            await chat.status("c1", "m1")
+            while isinstance(outcome := await chat.status("c1", "m1"), Queued):  # noqa: ASYNC110
+                await asyncio.sleep(POLL_SECONDS)  # bounded poll
+            return outcome
+
+    def store() -> None:
+        with Chatlock(database.url, tenant="t", poller=False) as front:
+            front.submit("c1", "hello", message_id="m1", wait_ms=0)
+
+    assert asyncio.run(asyncio.wait_for(main(), SECONDS_MAX)) == Dead(message_id="m1", seq=1, reason=error.__name__)
 
 
 def test_close_ends_the_poller_and_hands_its_turns_back(new_chat: NewChat, database: Database) -> None:

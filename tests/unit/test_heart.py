@@ -115,8 +115,8 @@ def test_finished_turn_is_not_lost(hearts: Hearts) -> None:
     assert turn.losses == 0
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("away"), ZeroDivisionError()])
-def test_error_is_no_loss_and_stops_nobody(error: Exception, hearts: Hearts, caplog: Any) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), ZeroDivisionError(), SystemExit()])
+def test_error_is_no_loss_and_stops_nobody(error: BaseException, hearts: Hearts, caplog: Any) -> None:
     broken, goes_on = Turn("broken"), Turn("goes on")
 
     def beat(claim: Claim) -> Beat:

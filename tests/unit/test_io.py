@@ -167,6 +167,17 @@ def test_shielded_flow_runs_to_its_end_and_the_cancellation_goes_on_after_it() -
     asyncio.run(main())
 
 
+def test_shielded_flow_that_is_collected_elsewhere_ends_without_a_noise() -> None:
+    """Its loop ended under it: whoever closes it then does so in a context of their own."""
+
+    async def main() -> Any:
+        shielded = AsyncIo(1).shielded(asyncio.Event().wait())
+        contextvars.copy_context().run(shielded.send, None)
+        return shielded
+
+    asyncio.run(main()).close()
+
+
 def test_settled_future_lets_its_result_through() -> None:
     async def main() -> int:
         future = asyncio.get_running_loop().create_future()
