@@ -73,7 +73,7 @@ class TurnCore:
         self.unattended = False  # a poller's: no caller awaits it who could be told to end
         self.raised_in: threading.Thread | None = None
         self._heart, self._on_fetch, self._on_end, self._beats = heart, on_fetch, on_end, beats
-        self._telling = threading.Lock()
+        self._telling, self._finishing = threading.Lock(), threading.Lock()
         self._lost_callbacks: list[Callable[[], object]] = []
         self._mid_fetches = 0
         self._asked_to_stop = False
@@ -220,6 +220,16 @@ class TurnCore:
             self.set_lost()
             raise
 
+    @contextmanager
+    def _one_finish(self) -> Iterator[None]:
+        """Of two at once neither could tell whose reply was stored."""
+        if not self._finishing.acquire(blocking=False):
+            raise InvalidInput("turn_ended", "this turn is being finished by another call")
+        try:
+            yield
+        finally:
+            self._finishing.release()
+
     def _finish_of(self, store: Store, reply: object, upto: int | None, question: Question | None = None) -> Finish:
         self._check_open(store)
         held = [m.seq for m in self.messages]
@@ -241,34 +251,37 @@ class TurnCore:
         conn: Any = None,
         request: Request | None = None,
     ) -> Finished:
-        what = self._finish_of(store, reply, upto)
-        if conn is not None:
-            return await self._finish_in(store, conn, what)
-        return await self._finish(store, what, request)
+        with self._one_finish():
+            what = self._finish_of(store, reply, upto)
+            if conn is not None:
+                return await self._finish_in(store, conn, what)
+            return await self._finish(store, what, request)
 
     async def suspend(self, store: Store, question: object, rule: str) -> str:
         if rule not in AWAITING_RULES:
             raise InvalidInput("bad_awaiting", f"awaiting must be one of {', '.join(AWAITING_RULES)}")
         asked = Question(self.step_key(QUESTION), rule)
-        await self._finish(store, self._finish_of(store, question, None, asked))
-        self.question = asked.question_id
+        with self._one_finish():
+            await self._finish(store, self._finish_of(store, question, None, asked))
+        if self.question != asked.question_id:  # found done: an earlier finish, which seemed to fail, had no question
+            self._check_open(store)
         return asked.question_id
 
     async def _finish(self, store: Store, what: Finish, request: Request | None = None) -> Finished:
-        self.reply, self.upto = from_json(what.reply), what.upto
         finished = await store.finish(what, request)
         if finished is None:
             await self.close_lost(store)
             raise ClaimLost
+        stored = finished.found or what.stored
+        self.reply, self.upto, self.question = from_json(stored.reply), stored.upto, stored.question_id
         self.finished = finished
         self.end("done")
         return finished
 
     async def _finish_in(self, store: Store, conn: Any, what: Finish) -> Finished:
         """Inside the caller's transaction: whether the turn is done is read back when its block ends."""
-        finished: Finished = await self._on_conn(
-            store, on_caller(store.io, conn, lambda c: finish_ops.finish_in(c, what))
-        )
+        call = on_caller(store.io, conn, lambda c: finish_ops.finish_in(c, what))
+        finished: Finished = await self._on_conn(store, call)
         self.finished, self.reply, self.upto = finished, from_json(what.reply), what.upto
         return finished
 
@@ -340,8 +353,7 @@ class TurnCore:
         self._check_open(store)
         if resource is not None:
             checked_id(resource, "resource")
-        kind = driver_kind(conn)
-        if kind is not None:
+        if (kind := driver_kind(conn)) is not None:
             await self._on_conn(store, self._fence_driver(store, conn, kind, resource))
             return
 

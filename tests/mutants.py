@@ -424,7 +424,7 @@ TABLE = (
     Mutant(
         "finish_of_lost_claim_done",
         "ops/finish.py",
-        "if row is None or turn_state(conn, claim) != TurnState.DONE:",
+        "if row is None or found is None:",
         "if row is None:",
         on_sqlite("turn", "claim_was_taken"),
     ),

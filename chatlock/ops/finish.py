@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Text, case, cast, func, update
+from sqlalchemy import Text, case, cast, func, select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
@@ -22,14 +22,13 @@ from chatlock.ops.base import (
     of_thread,
     resolved_prefix,
     run,
-    turn_state,
 )
 from chatlock.ops.claim import Granted, Request, adopt, claim_and_fetch
 from chatlock.ops.due import put_due
 from chatlock.ops.fence import fence
 from chatlock.ops.intents import Effect, write_intent
 from chatlock.ops.resolve import cancel_stopped
-from chatlock.protocol import Status, TurnState
+from chatlock.protocol import Status
 from chatlock.schema import messages, threads, turns
 
 
@@ -55,13 +54,30 @@ class Finish:
     effect: Effect | None = None
     question: Question | None = None
 
+    @property
+    def stored(self) -> Stored:
+        """What it leaves in the turn."""
+        return Stored(self.reply, self.upto, self.question.question_id if self.question is not None else None)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a turn that is done has stored."""
+
+    reply: str
+    upto: int
+    question_id: str | None
+
 
 @dataclass(frozen=True)
 class Finished:
-    """The commit ended the turn.  left: pending messages remain; granted: the next turn, by hand-off."""
+    """The commit ended the turn.  left: pending messages remain; granted: the next turn, by hand-off; found: what an
+    earlier finish of this turn had stored.
+    """
 
     left: bool
     granted: Granted | None = None
+    found: Stored | None = None
 
 
 ANSWER = named(
@@ -127,6 +143,15 @@ END_DONE = named(
     )
     .returning(turns.c.token),
 )
+FOUND = named(
+    "finish.found",
+    select(turns.c.reply, turns.c.to_seq, turns.c.question).where(
+        of_incarnation(turns),
+        turns.c.token == b("token"),
+        turns.c.claim_id == b("claim_id"),
+        turns.c.state == "done",
+    ),
+)
 LATE = named(
     "turn.report_late",
     update(turns)
@@ -146,18 +171,27 @@ def finish(conn: Connection, what: Finish, request: Request | None = None) -> Fi
     written.
 
     Guard: incarnation, token, running, from_seq < upto <= fetched_seq, and the pending messages of that range are
-    those held.  Safe to repeat: a turn found done by this claim is a success whose acknowledgement was lost.
+    those held.  Safe to repeat: a turn found done by this claim is a success whose acknowledgement was lost, and what
+    it stored then is told with it.
     """
     claim = what.claim
     row = lock(conn, claim.key)
     if row is None or not holds(row, claim):
-        if row is None or turn_state(conn, claim) != TurnState.DONE:
+        found = _found(conn, claim)
+        if row is None or found is None:
             return None
-        return Finished(left=row.pending, granted=adopt(conn, claim.key, row, request) if request is not None else None)
+        granted = adopt(conn, claim.key, row, request) if request is not None else None
+        return Finished(left=row.pending, granted=granted, found=found)
     if not claim.from_seq == row.done_seq < what.upto <= row.fetched_seq:
         return None
     _resolve(conn, what, row)
     return _idle_or_next(conn, what, request)
+
+
+def _found(conn: Connection, claim: Claim) -> Stored | None:
+    mine = {"incarnation": claim.incarnation, "token": claim.token, "claim_id": claim.claim_id}
+    row = run(conn, FOUND, claim.key, **mine).one_or_none()
+    return None if row is None else Stored(row.reply, row.to_seq, row.question)
 
 
 def finish_in(conn: Connection, what: Finish) -> Finished:

@@ -12,22 +12,25 @@ from typing import Any
 import pytest
 
 from chatlock import (
+    Answered,
     AsyncChatlock,
     Busy,
     Chatlock,
     ClaimLost,
     Conflict,
     Gone,
+    InvalidInput,
     Limits,
     Parked,
     Queued,
+    StoreUnavailable,
     TurnNotFinished,
     TurnNotGranted,
 )
 from tests.conformance import rows
 from tests.conformance.conftest import BOTH, NewChat, Start
 from tests.support.databases import Database
-from tests.support.waiting import SECONDS_MAX, until
+from tests.support.waiting import SECONDS_MAX, Gate, until
 
 pytestmark = BOTH
 
@@ -87,6 +90,51 @@ def test_turn_waits_for_the_thread(chat: Any, start: Start, database: Database) 
     until(lambda: rows.thread_row(database)["last_seq"] == 2)
     held.finish("ok")
     assert waiting.result(SECONDS_MAX) == ["second"]
+
+
+# -- finishes that meet -----------------------------------------------------------------------------------------------
+def test_second_finish_beside_the_first_is_refused(chat: Any, start: Start) -> None:
+    """Of two at once, neither caller could tell whose reply was stored."""
+    gate = Gate()
+    with chat.turn("c1", 1, message_id="m1") as turn:
+        chat._executor.points = lambda point: gate.hold() if point == "finish_hot.commit" else None
+        first = start(lambda: turn.finish("first"))
+        gate.wait_entered()
+        for call in (lambda: turn.finish("second"), lambda: turn.suspend("second?")):
+            with pytest.raises(InvalidInput) as refused:
+                call()
+            assert refused.value.reason == "turn_ended"
+        gate.open()
+        first.result(SECONDS_MAX)
+    assert chat.status("c1", "m1").reply == "first"
+
+
+def test_finish_that_finds_its_turn_done_tells_the_reply_that_was_stored(chat: Any) -> None:
+    """The first seemed to fail after its commit."""
+    hot, refusals = chat._executor.hot, []
+
+    def commits_and_goes_away(name: str, op: Any) -> Any:
+        chat._executor.hot = hot
+        hot(name, op)
+        raise StoreUnavailable("away")
+
+    def handler(turn: Any) -> None:
+        chat._executor.hot = commits_and_goes_away
+        with pytest.raises(StoreUnavailable):
+            turn.finish("real")
+        if turn.messages[0].payload == "asks":
+            with pytest.raises(InvalidInput) as refused:
+                turn.suspend("sorry?")
+            refusals.append(refused.value.reason)
+        else:
+            turn.finish("sorry")
+
+    chat.handler()(handler)
+    for thread, payload in (("c1", "finishes"), ("c2", "asks")):
+        outcome = chat.submit(thread, payload, message_id="m1")
+        assert (type(outcome), outcome.reply, outcome.question) == (Answered, "real", None)
+        assert chat.status(thread, "m1").reply == "real"
+    assert refusals == ["turn_ended"]
 
 
 # -- the end of the block ----------------------------------------------------------------------------------------------
