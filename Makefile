@@ -75,7 +75,7 @@ bench-quick: $(DEV) ## Measure one hot thread, 1,000 waiting callers and peak tu
 verification: $(DEV) ## Print docs/verification.md from the committed summaries of long runs
 	@$(BIN)/python -m tools.verification
 
-docs: $(DEV) ## Write the generated docs again: docs/state-machine.md, docs/verification.md, docs/compat.md and docs/sql/
+docs: $(DEV) ## Write the generated docs again: docs/api.md, state-machine.md, verification.md, compat.md and docs/sql/
 	$(BIN)/python -m tools.docs
 
 sql: docs ## The same: every statement of both databases is in docs/sql/

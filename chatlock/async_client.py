@@ -70,10 +70,14 @@ class _Started:
 
 
 class AsyncChatlock(Client):
-    """The client for async code: one turn per thread.
+    """The client for async code: one turn per thread.  The same methods as Chatlock, awaited.
 
     Its database calls run on a small pool of OS threads of its own; it can be used from one event loop after another.
-    Handlers that the poller starts run as tasks on the loop that used the client last.  Options: see ClientOptions.
+    Handlers that the poller starts run as tasks on the loop that used the client last.
+
+    Args:
+        source: As for Chatlock; it may also be an AsyncEngine.
+        options: See ClientOptions.
     """
 
     def __init__(self, source: Source, **options: Unpack[ClientOptions]) -> None:

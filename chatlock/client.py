@@ -31,10 +31,25 @@ T = TypeVar("T")
 
 
 class Chatlock(Client):
-    """The client for sync code: one turn per thread.
+    """The client for sync code: one turn per thread.  It opens nothing until first use.
 
-    source: a database URL (sqlite:///chat.db, postgresql://..), or an Engine whose URL is used; it always has a pool of
-    its own.  Opens nothing until first use.  The other options: see ClientOptions.
+    Every method but close may raise InvalidInput (before anything is written), MissingTenant, SchemaMismatch,
+    StoreUnavailable and Closed.
+
+    Args:
+        source: A database URL (sqlite:///chat.db, postgresql://..), or an Engine, whose URL is used: the client always
+            has a pool of its own.
+        options: See ClientOptions.
+
+    Other Parameters:
+        thread: The conversation, 1 to 200 bytes, from trusted code.
+        tenant: Its owner, from trusted code.  None: the client's.
+        payload: The message: any JSON value, up to 256 KiB.
+        message_id: The id of a message of this thread.
+        wait_ms: How long to wait for an outcome, in ms.  0 = not at all, None = until there is one.
+        options: See SubmitOptions.
+        actor: Who acts, for the audit.  None: the operating system's user.
+        reason: Why, for the audit; up to 1,000 characters.
     """
 
     def __init__(self, source: Source, **options: Unpack[ClientOptions]) -> None:
@@ -47,8 +62,10 @@ class Chatlock(Client):
         self.close()
 
     def close(self, drain_ms: int = 0) -> None:
-        """Ends the client: waiters are told (Closed), turns get drain_ms to end, what still runs is released
-        uncharged.
+        """Ends the client: waiters are told (Closed), and what still runs after the drain is released uncharged.
+
+        Args:
+            drain_ms: How long running turns may take to end, in ms.
         """
         self._close(drain_ms)
 
@@ -93,12 +110,14 @@ class Chatlock(Client):
     ) -> Outcome:
         """Stores a message, idempotent on message_id, and brings it to an outcome.
 
-        Effect: if it wins the claim and its agent has a handler here, runs the turn; else waits up to wait_ms.
-        Outcomes: Answered (this call ran the turn: show the reply), AlreadyAnswered (another did), Queued, Busy,
-        Cancelled, Expired, Superseded, Dead, Parked, Gone, Conflict, Unknown.  conn: store in the caller's
-        transaction, without a claim.  on_stored: called once with the outcome so far, as soon as the message is stored
-        and before its turn begins.  Raises InvalidInput, MissingTenant, SchemaMismatch, StoreUnavailable, Closed;
-        never the handler's error.
+        Effect: if it wins the claim and its agent has a handler here, runs the turn; else waits up to wait_ms.  Never
+        raises the handler's error.  Outcomes: Answered (this call ran the turn: show the reply), AlreadyAnswered
+        (another did), Queued, Busy, Cancelled, Expired, Superseded, Dead, Parked, Gone, Conflict, Refused, Unknown.
+
+        Args:
+            conn: A SQLAlchemy Connection or Session of the same database: store the message in the caller's
+                transaction, without a claim; Queued at best, and a poller runs it once that has committed.
+            on_stored: Called once with the outcome so far, as soon as the message is stored and before its turn begins.
         """
         what, wait_ms = self._submission(thread, payload, options)
         if conn is not None:
@@ -118,7 +137,11 @@ class Chatlock(Client):
 
         Exactly once: the same decision again tells its outcome, another one is Conflict.  Refused("not_awaiting") or
         Refused("other_question") where this question is not open, and nothing is stored.  The next turn finds it among
-        its messages, with `answers` set.  Outcomes and errors: as for submit.
+        its messages, with `answers` set.  Outcomes: as of submit.
+
+        Args:
+            question_id: What Turn.suspend returned; Answered.question and Delivery.question name it.
+            decision: The answer: any JSON value, up to 256 KiB.
         """
         return self._do(self._answer(thread, question_id, decision, tenant, wait_ms))
 
@@ -126,7 +149,8 @@ class Chatlock(Client):
         """Stores a message and waits up to wait_ms for its thread.  A Turn is the caller's to run and to end.
 
         Prefer turn(), which ends it whatever happens.  A Turn that is dropped is reclaimed after its lease.
-        Until it ends, a submit to its thread in the same context never waits.
+        Until it ends, a submit to its thread in the same context never waits.  Outcomes, where there is no turn for
+        the caller: as of submit, but Answered.
         """
         what, wait_ms = self._submission(thread, payload, options)
         got = drive(self._flows.begin(what, wait_ms))
@@ -162,7 +186,8 @@ class Chatlock(Client):
     def stream(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> Iterator[Event]:
         """submit() as events: the chunks of an async-generator handler that runs in this process, then the outcome.
 
-        Elsewhere, or later, the stored reply comes as one event.  Leaving early lets the turn run on.
+        Elsewhere, or later, the stored reply comes as one event.  Leaving early lets the turn run on.  The message is
+        stored when the first event is asked for.
         """
         what, wait_ms = self._submission(thread, payload, options)
         return self._events(what.key, what.message_id, lambda: self._flows.submit(what, wait_ms))
@@ -227,16 +252,18 @@ class Chatlock(Client):
         grace_ms: int = GRACE_MS,
         tenant: str | None = None,
     ) -> Outcome | CancelReceipt:
-        """Resolves a pending message as Cancelled, or asks the turn with that token to stop.
+        """Resolves a pending message as Cancelled, or asks the turn with that token to stop.  Safe to repeat.
 
-        message_id: Refused("in_turn") if a turn has it; else its present outcome.  The id of the open question closes
-        it: a later answer is refused.
+        Outcomes of a message: Cancelled, Refused("in_turn") if a turn has it, NotFound, or the one it has already.
+        A turn that finishes anyway is answered.  Another turn than the named one is never touched.
 
-        turn: sets its `cancelled`; a turn that finishes anyway is answered, one that has not ended after grace_ms is
-        released by force, uncharged.  Another turn than the named one is never touched.  queued says what becomes of
-        the messages, those that the turn has and those behind them, and the receipt names them all: "keep" = pending,
-        the next turn takes them; "cancel" = cancelled, what the turn has only if it ends without an answer; "park" =
-        pending, and the thread is parked when the turn is over.  Safe to repeat.
+        Args:
+            message_id: The message to resolve.  The id of the open question closes it: a later answer is refused.
+            turn: The token of the turn to stop: sets its `cancelled`.
+            queued: What becomes of the messages that the turn has, and of those behind them; the receipt names them
+                all.  "keep" = pending, the next turn takes them; "cancel" = cancelled, what the turn has only if it
+                ends without an answer; "park" = pending, and the thread is parked when the turn is over.
+            grace_ms: A turn that has not ended after so many ms is released by force, uncharged; at least 1.
         """
         key = self._flows.key(tenant, thread)
         if message_id is not None and turn is None:
@@ -248,10 +275,16 @@ class Chatlock(Client):
     def edit(
         self, thread: str, message_id: str, payload: object, edit_id: str, *, tenant: str | None = None
     ) -> Outcome:
-        """Puts a new message, `edit_id`, at the end in place of a pending one, which becomes Superseded by it.
+        """Puts a new message at the end in place of a pending one, which becomes Superseded by it.
 
         Outcome of the new message: Queued or Parked; it keeps the old one's expire_ms.  Refused("in_turn") if a turn
-        has the old one, NotFound, or the outcome it has already.  Repeating it tells the new message's outcome.
+        has the old one, Refused("answer") for an answer, NotFound, or the outcome it has already.  Repeating it tells
+        the new message's outcome; with another payload it is Conflict.
+
+        Args:
+            message_id: The pending message.
+            payload: What the new message holds: any JSON value, up to 256 KiB.
+            edit_id: The id of the new message, 1 to 200 bytes.
         """
         return self._do(self._admin.edit(self._flows.key(tenant, thread), message_id, payload, edit_id))
 
@@ -271,13 +304,20 @@ class Chatlock(Client):
         actor: str | None = None,
         reason: str = "",
     ) -> Receipt:
-        """Takes the thread out of automatic service.  A running turn must be named, and is then released and fenced
-        out.
+        """Takes the thread out of automatic service until resume; its messages stay pending.
+
+        Refused: "running" (a turn runs and was not named), "other_turn", "not_found".
+
+        Args:
+            turn: The token of the running turn, which is released uncharged and fenced out; None: none runs.
         """
         return self._do(self._admin.park(self._flows.key(tenant, thread), turn, act("park", actor, reason)))
 
     def resume(self, thread: str, *, tenant: str | None = None, actor: str | None = None, reason: str = "") -> Receipt:
-        """Puts a parked thread back into service, due at once, with its counters cleared."""
+        """Puts a parked thread back into service, due at once, with its counters of attempts and stalls cleared.
+
+        Refused: "not_parked", "not_found".
+        """
         return self._do(self._admin.resume(self._flows.key(tenant, thread), act("resume", actor, reason)))
 
     def free(
@@ -290,29 +330,51 @@ class Chatlock(Client):
         actor: str | None = None,
         reason: str = "",
     ) -> Receipt:
-        """Frees the named turn if it is stale, or, with force, although it lives: it can then commit nothing more."""
+        """Frees a thread of the named turn, which can then commit nothing more.  A turn that is stale is charged.
+
+        Refused: "alive" (without force), "not_running", "other_turn".
+
+        Args:
+            turn: The token of the turn.
+            force: Free it although it lives, uncharged.
+        """
         return self._do(self._admin.free(self._flows.key(tenant, thread), turn, force, act("free", actor, reason)))
 
     def delete(self, thread: str, *, tenant: str | None = None, actor: str | None = None, reason: str = "") -> Receipt:
-        """Deletes the thread: a running turn is fenced out, pending messages become deleted, later submits are Gone."""
+        """Deletes the thread: a running turn is fenced out, pending messages become deleted, later submits are Gone.
+
+        Safe to repeat.  Refused: "not_found".
+        """
         return self._do(self._admin.delete(self._flows.key(tenant, thread), act("delete", actor, reason)))
 
     def redrive(self, thread: str, message_id: str, *, tenant: str | None = None) -> Outcome:
-        """Sends a dead message again, as a new message that names it.  Repeating it does not send it twice."""
+        """Sends a dead message again, as a new message that names it.  Repeating it does not send it twice.
+
+        Outcomes: that of the new message, Refused("not_dead"), Refused("purged") once its payload is forgotten, or
+        NotFound.
+        """
         return self._do(self._admin.redrive(self._flows.key(tenant, thread), message_id))
 
     def verify(self, *, tenant: str | None = None) -> Verified:
-        """Checks every invariant in one read-only snapshot, for one tenant or all; `.ok` and `.breaches` tell."""
+        """Checks every invariant in one read-only snapshot; `.ok` and `.breaches` tell.
+
+        Args:
+            tenant: Whose threads; None: those of all tenants.
+        """
         return self._do(self._admin.verify(tenant))
 
     def purge(self, *, older_than_ms: int) -> int:
-        """Forgets payloads, replies and unanswered turns that ended longer ago, in bounded batches; ids stay."""
+        """Forgets payloads, replies and unanswered turns of all tenants, in bounded batches; ids stay.
+
+        Returns how many rows it changed.
+
+        Args:
+            older_than_ms: What ended longer ago than so many ms; at least 1.
+        """
         return self._do(self._admin.purge(older_than_ms))
 
     def sweep_once(self) -> Swept:
-        """One bounded pass of the poller: reclaims what is stale, then runs what is due here, one turn after
-        another.
-        """
+        """One bounded pass of a poller: reclaims what is stale, then runs what is due here, one turn after another."""
         reclaimed, turns = self._sweep.reclaim_stale(), 0
         for key, agent in self._sweep.due(self._agents(), BATCH):
             granted = self._sweep.claim(key, agent)

@@ -108,8 +108,14 @@ class Client:
         """Registers handler(turn) -> reply as the code that runs the turns of `agent`, in submit and in the poller.
 
         It may be sync, async, or an async generator whose chunks are streamed.  Its return value is the reply unless it
-        called turn.finish; an exception charges the turn and its messages are retried.  policy, pending_max, overflow:
-        the defaults for messages to this agent, before the client's.
+        called turn.finish; an exception charges the turn and its messages are retried.  Raises InvalidInput where the
+        agent has one.
+
+        Args:
+            agent: What submit(agent=) names.
+            policy: The policy of messages to this agent whose call names none, before the client's.
+            pending_max: How many messages to this agent may wait in a thread, before the client's.
+            overflow: What becomes of one more, before the client's.
         """
         intake = Intake(policy, pending_max, overflow)
         called_with_parentheses(agent, "handler")
@@ -127,7 +133,10 @@ class Client:
 
         It may be sync or async, and runs in the next turn, before its handler: at least once for each token, again
         until a turn has finished.  tokens: those of the turns that were rolled back since the thread's last done turn.
-        An exception fails the turn.
+        An exception fails the turn.  Raises InvalidInput where the agent has one.
+
+        Args:
+            agent: Whose turns.
         """
         called_with_parentheses(agent, "on_rollback")
 
@@ -146,10 +155,13 @@ class Client:
         """Registers deliver(delivery) as the way in which replies of `agent` reach people.
 
         From then on finish writes an intent in its own transaction, and the poller sends it: in the order of turns
-        within a thread, retried with maybe_duplicate set, never for a turn that lost its claim.  expire_ms: not
-        sent after that. Callers of submit then send nothing themselves, not even for Answered.
-        """
+        within a thread, retried with maybe_duplicate set, never for a turn that lost its claim.  Callers of submit then
+        send nothing themselves, not even for Answered.  Raises InvalidInput where the agent has one.
 
+        Args:
+            agent: Whose replies.
+            expire_ms: A reply is not sent any more so many ms after its turn has ended; at least 1.  None: always sent.
+        """
         called_with_parentheses(agent, "deliver")
 
         def register(call: F) -> F:
@@ -163,8 +175,12 @@ class Client:
     def subscribe(self, subscriber: Subscriber, *, trace: Trace | None = None) -> None:
         """Calls subscriber(notice) for every notice of chatlock.hooks, where and when it happened: keep it short.
 
-        trace: what trace() gives where a message is submitted or edited is stored with it (printable ASCII, at most 512
-        characters; else nothing), and the turn finds it as Message.trace.  What either raises is logged.
+        What either of the two raises is logged and stops nothing.
+
+        Args:
+            subscriber: Called with one notice at a time; once, however often it is subscribed.
+            trace: What trace() gives where a message is submitted or edited is stored with it (printable ASCII, at most
+                512 characters; else nothing), and the turn finds it as Message.trace.
         """
         check_callable(subscriber, "subscriber")
         if trace is not None:

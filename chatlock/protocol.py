@@ -336,8 +336,11 @@ class Limits:
     """The runs of so many days count."""
 
     def window_ms(self, longest_ms: int | None, runs: int) -> int:
-        """The window in force: margin x the longest observed run, within floor and cap; the default before there is
-        history.
+        """The window in force, in ms: margin x the longest observed run, within floor and cap.
+
+        Args:
+            longest_ms: The longest observed run, in ms; None: none was observed.
+            runs: How many were observed.
         """
         if longest_ms is None or runs < self.window_runs_min:
             return self.window_default_ms

@@ -21,7 +21,7 @@ class _Face:
 
     @property
     def key(self) -> Key:
-        """(tenant, thread)."""
+        """The tenant and thread that it runs on."""
         return self._core.claim.key
 
     @property
@@ -31,7 +31,7 @@ class _Face:
 
     @property
     def claim_id(self) -> str:
-        """The id of the claim, made before the attempt."""
+        """The id of the claim, as logs name it; another one for each turn."""
         return self._core.claim.claim_id
 
     @property
@@ -81,18 +81,29 @@ class _Face:
         self._core.check(self._store)
 
     def on_lost(self, callback: Callable[[], object]) -> None:
-        """Runs `callback` once when the claim is lost, in the heartbeat's OS thread; at once if it is lost already."""
+        """Runs a function once when the claim is lost; at once if it is lost already.
+
+        Args:
+            callback: Called without arguments, in the heartbeat's OS thread: keep it short.  What it raises is logged.
+        """
         self._core.on_lost(callback)
 
     def step_key(self, name: str) -> str:
-        """A key for an external effect: the same over retries, takeovers and larger batches of the same oldest
-        message.
+        """A key for an external effect, 64 hex digits: the same over retries, takeovers and larger batches of the same
+        oldest message.
+
+        Args:
+            name: Tells the effects of one turn apart.
         """
         return self._core.step_key(name)
 
 
 class Turn(_Face):
-    """A turn in sync code."""
+    """One run of an agent over the messages that it fetched, under one claim.
+
+    It ends by finish, suspend, fail or release, or by the end of its handler or block; what it tries afterwards raises
+    InvalidInput.
+    """
 
     def fetch(self) -> list[Message]:
         """Takes what has arrived since the last fetch, and returns the new messages.  After 20 times a turn it looks no
@@ -103,54 +114,81 @@ class Turn(_Face):
         return drive(self._core.fetch(self._store))
 
     def finish(self, reply: object = None, *, upto: int | None = None, conn: Any = None) -> None:
-        """Stores the reply (JSON, up to 1 MiB) and ends the turn: the messages it fetched become answered.
+        """Stores the reply and ends the turn: the messages it fetched become answered.
 
-        Guard: the claim is still this turn's.  upto: the seq of the last message answered; the rest stays pending.
-        conn: do it in the caller's own transaction, so that both commit together.  Raises ClaimLost (nothing was
-        written), InvalidInput, StoreUnavailable.
+        Guard: the claim is still this turn's.  Raises ClaimLost (nothing was written), InvalidInput, StoreUnavailable.
+
+        Args:
+            reply: Any JSON value, up to 1 MiB.
+            upto: The seq of the last message answered; the rest stays pending.  None: all that it fetched.
+            conn: A SQLAlchemy Connection or Session of the same database: finish in the caller's own transaction, so
+                that both commit together.
         """
         drive(self._core.finish(self._store, reply, upto, conn))
 
     def suspend(self, question: object, *, awaiting: AwaitingRule = "hold") -> str:
-        """Ends the turn with a question (JSON, up to 1 MiB) as its reply, and frees the thread until a person answers.
+        """Ends the turn with a question as its reply, and frees the thread until a person answers.
 
-        Returns the question's id, step_key("question:1"), for answer().  awaiting: what new messages do meanwhile:
-        "hold" = they wait for the answer, "run" = they get their turns, "cancel" = the first closes the question.  A
-        question that was open is closed.  Guard and errors: as for finish.
+        Returns the question's id, step_key("question:1"), for answer().  A question that was open is closed.  Guard and
+        errors: as for finish.
+
+        Args:
+            question: Any JSON value, up to 1 MiB.
+            awaiting: What new messages do meanwhile: "hold" = they wait for the answer, "run" = they get their turns,
+                "cancel" = the first closes the question.
         """
         return drive(self._core.suspend(self._store, question, awaiting))
 
     def fail(self, error: BaseException | str) -> None:
-        """Ends the turn as failed, charged as one attempt; its messages are retried after a backoff.  Raises
-        ClaimLost.
+        """Ends the turn as failed, charged as one attempt; its messages are retried after a backoff.
+
+        Raises ClaimLost, StoreUnavailable.
+
+        Args:
+            error: What went wrong.  Of an exception the name of its type is stored, of a text 200 characters.
         """
         drive(self._core.fail(self._store, error))
 
     def release(self) -> bool:
-        """Hands the turn back uncharged, due at once.  Safe to repeat.  False: the claim was not this turn's any
-        more.
+        """Hands the turn back uncharged, due at once.  Safe to repeat.
+
+        False: the claim was not this turn's any more.  Raises StoreUnavailable.
         """
         return drive(self._core.release(self._store))
 
     def fence(self, conn: Any, *, resource: str | None = None) -> None:
         """Holds the claim until the caller's transaction on `conn` ends: what it writes commits only under this claim.
 
-        conn: a SQLAlchemy Connection or Session of the same database, or the driver's own connection (psycopg,
-        sqlite3).  resource: conn is of another database, which has chatlock's tables too; from the first such fence on
-        no earlier turn of the thread can write to that resource, if every transaction on it begins with one.  Raises
-        ClaimLost, TransactionNotImmediate, InvalidInput, StoreUnavailable.
+        Raises ClaimLost, TransactionNotImmediate, InvalidInput, StoreUnavailable.
+
+        Args:
+            conn: A SQLAlchemy Connection or Session of the same database, or the driver's own connection (psycopg,
+                sqlite3).
+            resource: A name for what is written, where conn is of another database, which has chatlock's tables too:
+                from the first such fence on no earlier turn of the thread can write to it, if every transaction on it
+                begins with one.
         """
         drive(self._core.fence(self._store, conn, resource))
 
     def session(self, name: str, create: Callable[[str], str]) -> str:
-        """The one identity retained for this thread under `name` (an external conversation id).
+        """The one identity retained for this thread under a name: an external conversation id.
 
-        If there is none, create(step_key) makes it; what is kept first is what every later turn gets.
+        What is kept first is what every later turn gets.  Raises ClaimLost, InvalidInput, StoreUnavailable.
+
+        Args:
+            name: What the identity is for, 1 to 200 bytes.
+            create: create(step_key) makes it where there is none: 1 to 200 bytes.
         """
         return drive(self._core.session(self._store, name, create))
 
     def mark(self, value: object) -> None:
-        """Keeps a small JSON note (up to 64 KiB) that a retry finds in previous_incomplete.mark.  Raises ClaimLost."""
+        """Keeps a note that a retry finds in previous_incomplete.mark; a later note takes its place.
+
+        Raises ClaimLost, InvalidInput, StoreUnavailable.
+
+        Args:
+            value: Any JSON value, up to 64 KiB.
+        """
         drive(self._core.mark(self._store, value))
 
 

@@ -1,4 +1,4 @@
-"""Write the generated documents: docs/state-machine.md, docs/verification.md, docs/compat.md and docs/sql/.
+"""Write the generated documents: docs/api.md, state-machine.md, verification.md, compat.md and docs/sql/.
 
     python -m tools.docs            write them
     python -m tools.docs --check    compare instead: print a diff and exit 1 when one is out of step
@@ -24,7 +24,8 @@ from chatlock import protocol
 from chatlock.dialects import PerDialect
 from chatlock.ops import catalog, transfer
 from chatlock.policies import POLICIES
-from tools import compat, verification
+from tools import api, compat, verification
+from tools.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -126,13 +127,6 @@ _NAMES_TENANT = re.compile(
     r"|INSERT INTO \w+\s*\([^)]*\btenant\b",
     re.IGNORECASE,
 )
-
-
-def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
-    lines = [list(header), *map(list, rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines)
 
 
 def diagram() -> str:
@@ -252,7 +246,12 @@ def tenant_faults(statements: Iterable[tuple[str, Statement]]) -> list[str]:
 def generated(statements: Iterable[tuple[str, Statement]]) -> dict[Path, str]:
     """Every generated file with its text."""
     files = {DOCS / "sql" / name: text for name, text in sql_files(statements).items()}
-    pages = {"state-machine.md": state_machine(), "verification.md": verification.page(), "compat.md": compat.page()}
+    pages = {
+        "api.md": api.page(),
+        "state-machine.md": state_machine(),
+        "verification.md": verification.page(),
+        "compat.md": compat.page(),
+    }
     return files | {DOCS / name: text for name, text in pages.items()}
 
 

@@ -22,6 +22,8 @@ from chatlock.middleware.endpoints import Endpoints
 from chatlock.middleware.http import Answer, Stream, answer_to_error, answer_to_submit, problem
 from chatlock.middleware.socket import POLICY, Socket, same_origin
 
+__all__ = ["ChatApp", "TurnMiddleware"]
+
 T = TypeVar("T")
 
 
@@ -66,6 +68,12 @@ class ChatApp:
     """The same paths as the FastAPI router, for the tenant that `tenant(scope)` names; None = 401.
 
     Turns are detached: a client that drops does not stop them.  Call drain() when the process goes down.
+
+    Args:
+        chat: The client.
+        tenant: tenant(scope) names the tenant of a request, from trusted code; it may be async.
+        agent: Whose handler runs the turns.
+        tasks_max: How many submits may be under way at once; one more is answered 503.
     """
 
     def __init__(
@@ -79,7 +87,11 @@ class ChatApp:
         self._endpoints, self._tenant = Endpoints(chat, agent=agent, tasks_max=tasks_max), tenant
 
     async def drain(self, drain_s: float = 10.0) -> None:
-        """Lets running turns end for up to drain_s, then releases them uncharged."""
+        """Lets running turns end, then releases them uncharged.
+
+        Args:
+            drain_s: For how long, in seconds.
+        """
         await self._endpoints.detached.drain(drain_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,6 +145,12 @@ class TurnMiddleware:
     The body is the message's payload, and the application may read it again.  The turn is scope["state"]["turn"], which
     is request.state.turn in Starlette: finish it in the handler, or in what it streams.  A client that goes away
     releases it, uncharged.
+
+    Args:
+        app: The application that it wraps.
+        chat: The client.
+        key: key(scope) names the (tenant, thread) of a request, from trusted code; it may be async.
+        agent: Whose turn it is.
     """
 
     def __init__(

@@ -19,6 +19,8 @@ from chatlock.middleware.endpoints import Endpoints
 from chatlock.middleware.http import Answer, Stream, answer_to_error, answer_to_submit
 from chatlock.middleware.socket import POLICY, Socket, same_origin
 
+__all__ = ["install", "router", "turn"]
+
 fastapi: Any = framework("fastapi", "fastapi")
 if tuple(int(part) for part in fastapi.__version__.split(".")[:2]) < (0, 118):
     raise ChatlockError("chatlock needs fastapi >= 0.118: a turn must outlive the response that it streams")
@@ -38,6 +40,9 @@ def install(app: Any) -> None:
     """Answers TurnNotGranted and chatlock's errors with problem documents, wherever they are raised.
 
     And watches whether clients go away, which the turn dependency has to know.
+
+    Args:
+        app: The FastAPI application.
     """
 
     async def not_granted(request: Any, error: TurnNotGranted) -> Any:
@@ -56,6 +61,11 @@ def turn(chat: AsyncChatlock, *, tenant: Callable[..., Any], agent: str = "defau
 
     The path needs {thread}; the body is the payload.  Finish the turn in the handler, or in what it streams.  A client
     that goes away while it streams stops it: the turn is released, uncharged.  Needs install(app).
+
+    Args:
+        chat: The client.
+        tenant: A dependency that names the tenant, from trusted code.
+        agent: Whose turn it is.
     """
 
     owner_of = fastapi.Depends(tenant)
@@ -86,7 +96,15 @@ def router(
 ) -> Any:
     """Messages, events, questions, cancellation and a WebSocket, for whom the dependency `tenant` names.
 
-    Turns are detached: a client that drops does not stop them.  On shutdown they get drain_s, then are released.
+    Turns are detached: a client that drops does not stop them.
+
+    Args:
+        chat: The client.
+        tenant: A dependency that names the tenant, from trusted code.
+        agent: Whose handler runs the turns.
+        prefix: What the paths begin with.
+        tasks_max: How many submits may be under way at once; one more is answered 503.
+        drain_s: How long turns may take to end on shutdown, in seconds; then they are released uncharged.
     """
     endpoints = Endpoints(chat, agent=agent, tasks_max=tasks_max)
 

@@ -40,8 +40,11 @@ CHECKS: tuple[type[Check], ...] = (
 def check(history: History | Sequence[Event], *, attempts_max: int | None = None) -> tuple[Breach, ...]:
     """Every breach in the history, named by its check; none: what was noted is what chatlock promises.
 
-    Checks that need the tables at the end say nothing where `History.tables` did not note them.  attempts_max: the
-    limit that the clients were made with, to count a dead message's tries.
+    Checks that need the tables at the end say nothing where `History.tables` did not note them.
+
+    Args:
+        history: What was noted.
+        attempts_max: The limit that the clients were made with, to count a dead message's tries.  None: 1.
     """
     events = history.events if isinstance(history, History) else history
     facts = Facts.of(events, attempts_max)

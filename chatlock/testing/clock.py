@@ -54,6 +54,9 @@ class DatabaseClock:
         clock.advance(10_001)
 
     Times are in milliseconds since 1970.  The database must belong to the test: on PostgreSQL its search_path changes.
+
+    Args:
+        url: The database, whose clock was installed already: by another process, say.
     """
 
     def __init__(self, url: str | URL) -> None:
@@ -63,7 +66,11 @@ class DatabaseClock:
 
     @classmethod
     def install(cls, url: str | URL) -> DatabaseClock:
-        """Stops the database's clock at the present, for every connection that is opened or attached from now on."""
+        """Stops the database's clock at the present, for every connection that is opened or attached from now on.
+
+        Args:
+            url: The database.
+        """
         clock = cls(url)
         if clock._kind == "postgresql":
             with clock._engine.connect() as conn:
@@ -75,9 +82,12 @@ class DatabaseClock:
         return clock
 
     def attach(self, client: Client) -> None:
-        """The client's connections read this clock from now on; those that it had are dropped.  It must hold no turn.
+        """The client's connections read this clock from now on; those that it had are dropped.
 
         Raises AssertionError if the database still tells another time.
+
+        Args:
+            client: A Chatlock or AsyncChatlock that holds no turn.
         """
         executor = client._executor
         engines = [executor.engine, executor.beat(lambda conn: conn.engine)]
@@ -99,7 +109,11 @@ class DatabaseClock:
             return int(conn.execute(GET).scalar_one())
 
     def set(self, at_ms: int) -> None:
-        """The database tells this time until it is set again."""
+        """The database tells this time until it is set again.
+
+        Args:
+            at_ms: In ms since 1970.
+        """
         if self._kind == "postgresql":
             with self._engine.connect() as conn:
                 conn.execute(SET, {"at_ms": at_ms})
@@ -109,7 +123,11 @@ class DatabaseClock:
         os.replace(new.name, self._file)  # a reader in another process sees the old time or the new one
 
     def advance(self, by_ms: int) -> int:
-        """Moves the clock, back too; returns the new time."""
+        """Moves the clock; returns the new time.
+
+        Args:
+            by_ms: By how many ms; below 0: back.
+        """
         now_ms = self.now_ms + by_ms
         self.set(now_ms)
         return now_ms
@@ -128,7 +146,11 @@ class DatabaseClock:
 
 
 class MonotonicClock:
-    """A monotonic clock in seconds that moves only when it is told to: by it a sweeper tells two sightings apart."""
+    """A monotonic clock in seconds that moves only when it is told to: by it a sweeper tells two sightings apart.
+
+    Args:
+        now_s: What it shows first, in seconds.
+    """
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
@@ -137,11 +159,19 @@ class MonotonicClock:
         return self.now_s
 
     def attach(self, client: Client) -> None:
-        """The client's sweeper reads this clock from now on."""
+        """The client's sweeper reads this clock from now on.
+
+        Args:
+            client: A Chatlock or AsyncChatlock.
+        """
         client._sweep._monotonic = self
 
     def advance(self, by_ms: int) -> None:
-        """Moves on.  A monotonic clock never goes back."""
+        """Moves on.  A monotonic clock never goes back: ValueError.
+
+        Args:
+            by_ms: By how many ms.
+        """
         if by_ms < 0:
             raise ValueError("a monotonic clock never goes back")
         self.now_s += by_ms / 1000

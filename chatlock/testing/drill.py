@@ -48,23 +48,28 @@ class DrillFailed(AssertionError):
 
 @dataclass
 class Case:
-    """One fault at one step, and what came of it.
-
-    world: what the `world` function made for this case.  runs: how often the handler was entered.  reply: what the last
-    message is answered with in the end.  told: what its callers were told, in order.  errors: what the handler raised
-    besides ClaimLost, by name of its class.
-    """
+    """One fault at one step, and what came of it."""
 
     fault: str
+    """crash, reclaim, late, duplicate or stop."""
     step: int
+    """Where the fault came: the step's number, counted from 0."""
     point: str
+    """The name of the point at that step."""
     thread: str
+    """The case's own thread."""
     messages: dict[str, Any]
+    """The payloads by message_id, in order."""
     world: Any
+    """What the `world` function made for this case; None without one."""
     runs: int = 0
+    """How often the handler was entered."""
     reply: Any = None
+    """What the last message is answered with in the end."""
     told: list[Outcome] = field(default_factory=list)
+    """What its callers were told, in order."""
     errors: list[str] = field(default_factory=list)
+    """What the handler raised besides ClaimLost, by name of its class."""
 
     def __str__(self) -> str:
         return f"{self.fault} at step {self.step} ({self.point})"
@@ -162,9 +167,12 @@ class _Stand(Schedule):
 class Drill:
     """Runs cases on one database, which must be the test's own: its clock is set.
 
-    drill = Drill("sqlite:///drill.db")
-    drill.run(answer, world=Mailbox, check=lambda case: ...)
-    drill.close()
+        drill = Drill("sqlite:///drill.db")
+        drill.run(answer, world=Mailbox, check=lambda case: ...)
+        drill.close()
+
+    Args:
+        url: The test's own database, with chatlock's tables.
     """
 
     def __init__(self, url: str | URL) -> None:
@@ -196,10 +204,15 @@ class Drill:
     ) -> tuple[Case, ...]:
         """Plays every fault at every step of `handler`, each in a thread of its own, and returns the cases.
 
-        handler(turn), or handler(world, turn) where `world` makes what stands for the world outside: a mailbox, a shop.
-        It may be sync, async or an async generator.  messages: the payloads that its turn finds.  Afterwards each
-        message must be answered once, verify must hold, and no caller may have been told a falsehood; then
-        check(case) says whether the world is as it should be.  Raises DrillFailed, which names every case that is not.
+        Afterwards each message must be answered once, verify must hold, no caller may have been told a falsehood, and
+        check must pass.  Raises DrillFailed, which names every case that does not hold; InvalidInput.
+
+        Args:
+            handler: handler(turn), or handler(world, turn) with a world.  Sync, async or an async generator.
+            world: Makes what stands for the world outside, for each case anew: a mailbox, a shop.
+            messages: The payloads that its turn finds; at least one.
+            check: check(case) asserts that the world is as it should be.
+            faults: Which faults to play: crash, reclaim, late, duplicate, stop.
         """
         unknown = [fault for fault in faults if fault not in FAULTS]
         if unknown or not messages:

@@ -53,9 +53,24 @@ Event = dict[str, Any]
 class History:
     """Notes events, in the order in which they are noted; safe to use from several OS threads.
 
-    Histories of several processes of one machine are written to a file each and read together: `now` is then a clock
-    that they share, and `name` tells their calls apart, as the defaults do.  path: each event is appended to this file
-    when it is noted, and not kept in memory; it outlives a process that is killed.
+    Histories of several processes of one machine are written to a file each and read together.
+
+    Args:
+        events: What was noted before.
+        name: Tells the calls of several processes apart.  None: the process's id.
+        now: The clock of the events, which several processes share.
+        path: Each event is appended to this file when it is noted, and not kept in memory; it outlives a process that
+            is killed.
+
+    Other Parameters:
+        key: The thread that it is about.
+        turn: The turn that it is about.
+        token: The token of the turn that it is about.
+        call: What `asked` returned.
+        message_id: The message that it is about.
+        payload: What is submitted.
+        reply: What the turn is finished with.
+        effect: A name of the effect.
     """
 
     def __init__(
@@ -73,7 +88,12 @@ class History:
         self._calls = count(1)
 
     def note(self, event: str, key: Key, **fields: Any) -> None:
-        """Adds one event; fields that are None are left out."""
+        """Adds one event.
+
+        Args:
+            event: Its name, of the table of events.
+            fields: Its fields; those that are None are left out.
+        """
         known = {name: value for name, value in fields.items() if value is not None}
         with self._noting:
             noted = {"event": event, "tenant": key.tenant, "thread": key.thread, "at": self._now(), **known}
@@ -84,28 +104,48 @@ class History:
 
     # -- callers -----------------------------------------------------------------------------------------------------
     def asked(self, key: Key, what: str, message_id: str | None = None, payload: object = None) -> str:
-        """A call is about to be made; returns its name for `told` and `began`."""
+        """A call is about to be made; returns its name for `told` and `began`.
+
+        Args:
+            what: The method: submit, status, cancel, delete, ..
+        """
         call = f"{self._name}-{next(self._calls)}"
         self.note("asked", key, call=call, what=what, message_id=message_id, payload=payload)
         return call
 
     def told(self, key: Key, call: str, outcome: Outcome) -> None:
-        """The call has returned an outcome.  A call that raised, or whose process died, is told nothing."""
+        """The call has returned an outcome.  A call that raised, or whose process died, is told nothing.
+
+        Args:
+            outcome: What it returned.
+        """
         fields = {"turn": getattr(outcome, "turn", None), "reply": getattr(outcome, "reply", None)}
         name, message_id = type(outcome).__name__, outcome.message_id
         self.note("told", key, call=call, message_id=message_id, outcome=name, seq=outcome.seq, **fields)
 
     # -- workers -----------------------------------------------------------------------------------------------------
     def began(self, turn: Turn | AsyncTurn, call: str | None = None) -> None:
-        """A handler has its turn.  call: the submit that runs it, if one does."""
+        """A handler has its turn.
+
+        Args:
+            call: The submit that runs it; None: a poller does.
+        """
         self.note("began", turn.key, token=turn.token, messages=_pairs(turn.messages), call=call)
 
     def fetched(self, turn: Turn | AsyncTurn, new: Iterable[Message]) -> None:
-        """A fetch in mid-turn has returned `new`."""
+        """A fetch in mid-turn has returned.
+
+        Args:
+            new: What it returned.
+        """
         self.note("fetched", turn.key, token=turn.token, messages=_pairs(new))
 
     def finishing(self, turn: Turn | AsyncTurn, reply: object, upto: int | None = None) -> None:
-        """The turn is about to be finished, by finish or by the handler's return.  upto: see Turn.finish."""
+        """The turn is about to be finished, by finish or by the handler's return.
+
+        Args:
+            upto: See Turn.finish.
+        """
         last = turn.messages[-1].seq if upto is None else upto
         self.note("finishing", turn.key, token=turn.token, upto=last, reply=reply)
 
@@ -114,21 +154,38 @@ class History:
         self.note("finished", turn.key, token=turn.token)
 
     def asking(self, turn: Turn | AsyncTurn, question: str, awaiting: str) -> None:
-        """suspend has returned: the question is open, or was."""
+        """suspend has returned: the question is open, or was.
+
+        Args:
+            question: What it returned.
+            awaiting: What it was given.
+        """
         self.note("asking", turn.key, token=turn.token, question=question, awaiting=awaiting)
 
     def stopping(self, key: Key, token: int, queued: Backlog) -> None:
-        """The turn with this token is about to be asked to stop."""
+        """The turn with this token is about to be asked to stop.
+
+        Args:
+            queued: What cancel is given.
+        """
         self.note("stopping", key, token=token, queued=queued)
 
     def stopped(self, key: Key, receipt: CancelReceipt) -> None:
-        """It is asked to stop, as the receipt says."""
+        """It is asked to stop.
+
+        Args:
+            receipt: What cancel returned.
+        """
         if receipt.done:
             held, waiting = list(receipt.held), list(receipt.waiting)
             self.note("stopped", key, token=receipt.turn, queued=receipt.queued, held=held, waiting=waiting)
 
     def over(self, key: Key, token: int, why: str) -> None:
-        """Someone is told that the claim with this token is no longer valid: freed, parked, deleted, lost, failed."""
+        """Someone is told that the claim with this token is no longer valid.
+
+        Args:
+            why: freed, parked, deleted, lost or failed.
+        """
         self.note("over", key, token=token, why=why)
 
     def effecting(self, turn: Turn | AsyncTurn, effect: str) -> None:
@@ -141,7 +198,12 @@ class History:
 
     # -- the end -----------------------------------------------------------------------------------------------------
     def tables(self, chat: Client, *, drained: bool) -> None:
-        """Notes what the tables hold, in one snapshot.  drained: by now nothing should be left to do."""
+        """Notes what the tables hold, in one snapshot.
+
+        Args:
+            chat: A client of the database.
+            drained: By now nothing should be left to do.
+        """
         read = chat._executor.snapshot("history", _read_tables)  # which may be repeated: nothing is noted in it
         for (name, _, columns, _), rows in zip(_TABLES, read, strict=True):
             for row in rows:
@@ -156,7 +218,11 @@ class History:
 
     # -- files -------------------------------------------------------------------------------------------------------
     def write(self, path: Path) -> None:
-        """Writes one line of JSON for each event."""
+        """Writes one line of JSON for each event.
+
+        Args:
+            path: The file, which is made anew.
+        """
         with path.open("w") as lines:
             lines.writelines(map(_line, self.events))
 
@@ -165,6 +231,9 @@ class History:
         """The histories of several processes as one, in the order of their clock.
 
         A last line that is not whole is left out: its process was killed before it had noted the event.
+
+        Args:
+            paths: What they wrote.
         """
         events = [json.loads(line) for path in paths for line in path.read_text().split("\n")[:-1]]
         return cls(sorted(events, key=lambda event: event["at"]))

@@ -33,7 +33,9 @@ class Step(NamedTuple):
     """One actor passed one point."""
 
     actor: str
+    """The actor's name."""
     point: str
+    """The point's name."""
 
     def __str__(self) -> str:
         return f"{self.actor}:{self.point}"
@@ -41,21 +43,27 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Played:
-    """What a play came to: its trace, and what each actor returned or raised.
-
-    postponed: actors whose step was due while they waited for another's lock; they took it as soon as they had it.
-    surplus: steps of the order for which their actor had no point left.  rest: steps that the order did not name.
-    """
+    """What a play came to: its trace, and what each actor returned or raised."""
 
     trace: tuple[Step, ...]
+    """Every step, in the order in which they were taken."""
     postponed: tuple[str, ...]
+    """Actors whose step was due while they waited for another's lock; they took it as soon as they had it."""
     surplus: tuple[str, ...]
+    """Steps of the order for which their actor had no point left."""
     rest: tuple[Step, ...]
+    """Steps that the order did not name."""
     values: dict[str, Any]
+    """What each actor's script returned."""
     errors: dict[str, BaseException]
+    """What each actor's script raised."""
 
     def value(self, actor: str) -> Any:
-        """What the actor's script returned; raises what it raised."""
+        """What the actor's script returned; raises what it raised.
+
+        Args:
+            actor: The actor's name.
+        """
         if actor in self.errors:
             raise self.errors[actor]
         return self.values[actor]
@@ -103,7 +111,11 @@ _current: contextvars.ContextVar[_Actor | None] = contextvars.ContextVar("chatlo
 
 
 def point(name: str) -> None:
-    """A point of the test's own, in an actor's script; a name that ends in `.commit` is inside a transaction."""
+    """A point of the test's own, in an actor's script.
+
+    Args:
+        name: The point's name; one that ends in `.commit` is inside a transaction.
+    """
     actor = _current.get()
     if actor is not None:
         actor.schedule._arrive(name)
@@ -119,8 +131,11 @@ class Schedule:
             played = schedule.play("ABAB")
 
     The actor is known by a context variable, which chatlock's own OS threads (heartbeat, poller, look) do not have:
-    they are never stopped.  `unstopped` names the operations at whose points nobody stops; the default reads a cache.
-    Every wait ends after seconds_max with ScheduleFailed.
+    they are never stopped.
+
+    Args:
+        unstopped: The operations at whose points nobody stops; the default reads a cache.
+        seconds_max: After so many seconds every wait ends with ScheduleFailed.
     """
 
     def __init__(self, *, unstopped: Collection[str] = ("windows",), seconds_max: float = SECONDS_MAX) -> None:
@@ -136,7 +151,10 @@ class Schedule:
     def attached(self, *clients: Client) -> Iterator[Schedule]:
         """The clients' operations stop at their points, for actors of this schedule, until the block ends.
 
-        Opens the clients; all of them must use one database.  Raises ScheduleFailed if another schedule has one.
+        Opens the clients.  Raises ScheduleFailed if another schedule has one.
+
+        Args:
+            clients: All of one database.
         """
         if self._locks is not None or any(client._executor.points is not None for client in clients):
             raise ScheduleFailed("this schedule, or one of the clients, is attached already")
@@ -155,7 +173,12 @@ class Schedule:
                 self._locks = None
 
     def actor(self, name: str, script: Callable[[], Any]) -> None:
-        """Adds an actor to the next play.  script: a function without arguments, or a coroutine function."""
+        """Adds an actor to the next play.
+
+        Args:
+            name: Its name in the order.
+            script: What it does: a function without arguments, or a coroutine function.
+        """
         if name in self._actors:
             raise ScheduleFailed(f"there is an actor {name} already")
         self._actors[name] = _Actor(name, script, self)
@@ -165,10 +188,14 @@ class Schedule:
     ) -> Played:
         """Starts the actors and lets each name of `order` pass the point where its actor stands, until all have ended.
 
-        An actor that waits for a lock takes its step as soon as it has the lock (`postponed`).  exact: `order` must
-        neither name a step that its actor does not have nor leave one out; else such steps are dropped (`surplus`), and
-        what is left is played one actor after another (`rest`).  watch: called after each step, when all actors are
-        at rest.  Raises ScheduleFailed where the order or the trace differs; what a script raises is in `errors`.
+        An actor that waits for a lock takes its step as soon as it has the lock (`postponed`).  Raises ScheduleFailed
+        where the order or the trace differs; what a script raises is in `errors`.
+
+        Args:
+            order: Names of actors, one for each step.
+            exact: `order` must neither name a step that its actor does not have nor leave one out; else such steps are
+                dropped (`surplus`), and what is left is played one actor after another (`rest`).
+            watch: Called after each step, when all actors are at rest.
         """
         if self._locks is None:
             raise ScheduleFailed("play is called inside `with schedule.attached(client, ..):`")

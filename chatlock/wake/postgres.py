@@ -22,7 +22,11 @@ ALIVE: dict[str, Any] = {
 
 
 class PostgresWake(Channel):
-    """One channel for all threads, on two connections of its own.  url: the database's URL."""
+    """One channel for all threads, on two connections of its own.
+
+    Args:
+        url: The database's URL; not one that leads through a transaction pooler.
+    """
 
     def __init__(self, url: str) -> None:
         checked = checked_url(url)

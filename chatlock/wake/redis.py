@@ -21,7 +21,11 @@ ALIVE = {
 
 
 class RedisWake(Channel):
-    """One channel for all threads.  url: redis://host:port/db."""
+    """One channel for all threads.  Needs the extra redis.
+
+    Args:
+        url: Where Redis or Valkey is: redis://host:port/db.
+    """
 
     def __init__(self, url: str) -> None:
         try:
