@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from chatlock.policies import QUIET_MAX_MS
 from chatlock.protocol import Limits
 
 
@@ -36,11 +37,12 @@ def charge(limits: Limits, attempts: int, stalls: int, *, received: bool, jitter
 
 
 def starts_at(not_before: int, quiet_until: int, now: int, backoff_max_ms: int) -> int:
-    """When an idle thread may start.  A backoff further off than the maximum means that the clock stepped: it
-    counts as due.
+    """When an idle thread may start.  A backoff or a quiet time further off than its maximum means that the clock
+    stepped: it counts as passed.
     """
     backoff = not_before if not_before <= now + backoff_max_ms else 0
-    return max(backoff, quiet_until)
+    quiet = quiet_until if quiet_until <= now + QUIET_MAX_MS else 0
+    return max(backoff, quiet)
 
 
 def received(*, fetched_seq: int, done_seq: int, beat: int, attempts: int, stalls: int) -> bool:

@@ -53,17 +53,17 @@ def checked_key(tenant: str | None, thread: object) -> Key:
     return Key(checked_id(tenant, "tenant"), checked_id(thread, "thread"))
 
 
-def checked_ms(value: object, name: str, *, least: int = 0) -> int:
-    """`value` if it is a whole number of milliseconds between `least` and 2**53."""
-    return checked_int(value, name, least=least, of=" of milliseconds")
+def checked_ms(value: object, name: str, *, least: int = 0, most: int = INTEGER_MAX) -> int:
+    """`value` if it is a whole number of milliseconds between `least` and `most`."""
+    return checked_int(value, name, least=least, most=most, of=" of milliseconds")
 
 
-def checked_int(value: object, name: str, *, least: int = 0, of: str = "") -> int:
-    """`value` if it is a whole number between `least` and 2**53."""
+def checked_int(value: object, name: str, *, least: int = 0, most: int = INTEGER_MAX, of: str = "") -> int:
+    """`value` if it is a whole number between `least` and `most`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidInput(f"bad_{name}", f"{name} must be an int{of}, not {type(value).__name__}")
-    if not least <= value <= INTEGER_MAX:
-        raise InvalidInput(f"bad_{name}", f"{name} must be between {least} and 2**53")
+    if not least <= value <= most:
+        raise InvalidInput(f"bad_{name}", f"{name} must be between {least} and {most}{of}")
     return value
 
 

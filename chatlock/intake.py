@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from chatlock.errors import InvalidInput
 from chatlock.inputs import checked_ms
-from chatlock.policies import OVERFLOWS, POLICIES, Debounce, Interrupt, Overflow, PolicyName
+from chatlock.policies import OVERFLOWS, POLICIES, QUIET_MAX_MS, Debounce, Interrupt, Overflow, PolicyName
 
 Named: TypeAlias = "PolicyName | Debounce | Interrupt"
 Choice: TypeAlias = "Named | Callable[[Any], Named]"
@@ -63,8 +63,8 @@ class Intake:
 def checked_policy(chosen: object) -> None:
     """Raises InvalidInput for what is no policy."""
     if isinstance(chosen, Debounce):
-        checked_ms(chosen.quiet_ms, "quiet_ms", least=1)
-        checked_ms(chosen.max_wait_ms, "max_wait_ms", least=1)
+        checked_ms(chosen.quiet_ms, "quiet_ms", least=1, most=QUIET_MAX_MS)
+        checked_ms(chosen.max_wait_ms, "max_wait_ms", least=1, most=QUIET_MAX_MS)
     elif isinstance(chosen, Interrupt):
         checked_ms(chosen.grace_ms, "grace_ms", least=1)
         if type(chosen.per_head_max) is not int or chosen.per_head_max < 1:

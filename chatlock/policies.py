@@ -43,6 +43,10 @@ POLICIES: dict[str, Policy] = {
 }
 
 
+QUIET_MAX_MS = 3_600_000
+"""The longest that a debounce may keep a thread.  A quiet time that ends further off means that the clock stepped."""
+
+
 PolicyName = Literal["enqueue", "reject", "latest", "debounce", "steer", "interrupt", "rollback", "attach"]
 
 
@@ -51,9 +55,9 @@ class Debounce:
     """The policy debounce with its own times: the next turn waits until no more such messages come."""
 
     quiet_ms: int = 2_000
-    """A turn starts so many ms after the last message; at least 1."""
+    """A turn starts so many ms after the last message; 1 to 3,600,000, an hour."""
     max_wait_ms: int = 10_000
-    """And no later than so many ms after the oldest pending one; at least 1."""
+    """And no later than so many ms after the oldest pending one; 1 to 3,600,000."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -373,7 +373,7 @@ TABLE = (
     Mutant(
         "look_breaks_the_quiet",
         "ops/inspect.py",
-        "        threads.c.quiet_until <= stable_ms(),\n",
+        "        or_(threads.c.quiet_until <= stable_ms(), threads.c.quiet_until > stable_ms() + QUIET_MAX_MS),\n",
         "",
         on_sqlite("waiting", "look_finds"),
     ),

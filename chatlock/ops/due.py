@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from chatlock.dialects import CLOCK_SQLITE, STABLE_PG, PerDialect, per_dialect, stable_ms, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.base import ThreadRow, b, lock, named, of_thread, run
-from chatlock.policies import PRIORITIES
+from chatlock.policies import PRIORITIES, QUIET_MAX_MS
 from chatlock.schema import due, threads
 
 
@@ -51,7 +51,10 @@ def _oldest(*served: Any) -> Any:
         .where(
             or_(
                 due.c.due_at <= stable_ms(),
-                and_(due.c.due_at > stable_ms() + b("backoff_max"), threads.c.quiet_until <= stable_ms()),
+                and_(
+                    due.c.due_at > stable_ms() + b("backoff_max"),
+                    or_(threads.c.quiet_until <= stable_ms(), threads.c.quiet_until > stable_ms() + QUIET_MAX_MS),
+                ),
             ),
             _not_dispatched,
             *served,
@@ -110,7 +113,8 @@ def _of_each_queue(served: str, *binds: Any) -> PerDialect:
         values = {"columns": _COLUMNS_OF_QUEUE[dialect], "join_thread": _JOIN_THREAD[dialect]}
         values |= {"served": served, "now": now, "far": str(DISPATCH_LEASE_MAX_MS)}
         due_now = _FIRST_OF_QUEUE.format(when=f"<={now}", **values)
-        far_off = _FIRST_OF_QUEUE.format(when=f">{now}+:b_backoff_max AND t.quiet_until<={now}", **values)
+        no_quiet = f"(t.quiet_until<={now} OR t.quiet_until>{now}+{QUIET_MAX_MS})"
+        far_off = _FIRST_OF_QUEUE.format(when=f">{now}+:b_backoff_max AND {no_quiet}", **values)
         taken = _TAKEN_FROM_QUEUES[dialect].format(due_now=due_now, far_off=far_off)
         return text(_QUEUES[dialect] + taken).bindparams(*binds)
 

@@ -13,6 +13,7 @@ from chatlock.dialects import stable_ms
 from chatlock.inputs import Key, from_json
 from chatlock.ops.base import HELD, ThreadRow, b, named, of_those, of_thread, run
 from chatlock.ops.windows import DAY_MS
+from chatlock.policies import QUIET_MAX_MS
 from chatlock.protocol import (
     AlreadyAnswered,
     Cancelled,
@@ -117,7 +118,7 @@ _standing = (
     and_(
         not_(HELD),
         or_(threads.c.not_before <= stable_ms(), threads.c.not_before > stable_ms() + b("backoff_max")),
-        threads.c.quiet_until <= stable_ms(),
+        or_(threads.c.quiet_until <= stable_ms(), threads.c.quiet_until > stable_ms() + QUIET_MAX_MS),
     ).label("may_start"),
 )
 LOOK = named(

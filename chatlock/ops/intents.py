@@ -20,6 +20,10 @@ from chatlock.schema import intents, messages, turns
 REPLY = "reply"
 OPEN = ("pending", "leased")
 
+LEASE_MS = 60_000
+BACKOFF_MAX_MS = 300_000
+"""A lease or a backoff that ends further off than these means that the clock stepped: it counts as passed."""
+
 _this = and_(
     of_thread(intents),
     intents.c.incarnation == b("incarnation"),
@@ -45,8 +49,14 @@ _first_of_thread = not_(
     )
 )
 _free_now = or_(
-    and_(intents.c.state == "pending", intents.c.not_before <= stable_ms()),
-    and_(intents.c.state == "leased", intents.c.leased_until < stable_ms()),
+    and_(
+        intents.c.state == "pending",
+        or_(intents.c.not_before <= stable_ms(), intents.c.not_before > stable_ms() + BACKOFF_MAX_MS),
+    ),
+    and_(
+        intents.c.state == "leased",
+        or_(intents.c.leased_until < stable_ms(), intents.c.leased_until > stable_ms() + LEASE_MS),
+    ),
 )
 
 WRITE = named(
@@ -91,7 +101,7 @@ LEASE = named(
     .values(
         state="leased",
         lease_token=intents.c.lease_token + 1,
-        leased_until=wall_ms() + b("lease_ms"),
+        leased_until=wall_ms() + LEASE_MS,
         attempts=intents.c.attempts + 1,
     )
     .returning(
@@ -220,11 +230,11 @@ def ready_intents(conn: Connection, agents: Sequence[str] | None, limit: int) ->
     return [IntentId(Key(r.tenant, r.thread_id), r.incarnation, r.token, r.name, r.lease_token) for r in rows]
 
 
-def lease(conn: Connection, seen: IntentId, lease_ms: int) -> Leased | None:
-    """Leases the intent.  Guard: its lease_token is the one seen, and it is free now.  None: someone else has it, or it
-    had expired, which ends it.
+def lease(conn: Connection, seen: IntentId) -> Leased | None:
+    """Leases the intent for LEASE_MS.  Guard: its lease_token is the one seen, and it is free now.  None: someone else
+    has it, or it had expired, which ends it.
     """
-    row = run(conn, LEASE, seen.key, **seen.bound(), lease_ms=lease_ms).one_or_none()
+    row = run(conn, LEASE, seen.key, **seen.bound()).one_or_none()
     if row is None:
         return None
     mine = IntentId(seen.key, seen.incarnation, seen.token, seen.name, row.lease_token)

@@ -16,15 +16,13 @@ from chatlock.handlers import call_either
 from chatlock.hooks import DeliveryEnded, Hooks
 from chatlock.inputs import Key, checked_id, checked_ms
 from chatlock.ops import intents
-from chatlock.ops.intents import IntentId, Leased
+from chatlock.ops.intents import BACKOFF_MAX_MS, IntentId, Leased
 from chatlock.store import Store, jitter
 
 log = logging.getLogger("chatlock")
 
-LEASE_MS = 60_000
 ATTEMPTS_MAX = 8
 BACKOFF_MS = 1_000
-BACKOFF_MAX_MS = 300_000
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Outbox:
 
     async def carry_out(self, seen: IntentId) -> bool:
         """Leases the intent and makes its effect.  Whether it was this call that ended it."""
-        leased = await self._store.transaction("intents.lease", lambda c: intents.lease(c, seen, LEASE_MS))
+        leased = await self._store.transaction("intents.lease", lambda c: intents.lease(c, seen))
         deliverer = self.deliverers.get(leased.agent) if leased is not None else None
         if leased is None or deliverer is None:
             return False

@@ -33,7 +33,7 @@ SELECT chatlock_due.tenant, chatlock_due.thread_id, chatlock_threads.agent, chat
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
 AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE (chatlock_due.due_at <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_due.due_at > (extract(epoch FROM statement_timestamp())*1000)::bigint + :b_backoff_max::BIGINT
-AND chatlock_threads.quiet_until <= (extract(epoch FROM statement_timestamp())*1000)::bigint)
+AND (chatlock_threads.quiet_until <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_threads.quiet_until > (extract(epoch FROM statement_timestamp())*1000)::bigint + 3600000))
 AND (chatlock_due.dispatched_until <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_due.dispatched_until > (extract(epoch FROM statement_timestamp())*1000)::bigint + 600000)
 AND (chatlock_threads.agent IN (:b_agents) OR chatlock_threads.status != 'idle') ORDER BY chatlock_due.due_at
  LIMIT :b_limit;
@@ -43,7 +43,7 @@ SELECT chatlock_due.tenant, chatlock_due.thread_id, chatlock_threads.agent, chat
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
 AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE (chatlock_due.due_at <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_due.due_at > (extract(epoch FROM statement_timestamp())*1000)::bigint + :b_backoff_max::BIGINT
-AND chatlock_threads.quiet_until <= (extract(epoch FROM statement_timestamp())*1000)::bigint)
+AND (chatlock_threads.quiet_until <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_threads.quiet_until > (extract(epoch FROM statement_timestamp())*1000)::bigint + 3600000))
 AND (chatlock_due.dispatched_until <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_due.dispatched_until > (extract(epoch FROM statement_timestamp())*1000)::bigint + 600000) ORDER BY chatlock_due.due_at
  LIMIT :b_limit;
 
@@ -73,7 +73,7 @@ AND thread_id=d.thread_id LIMIT 1) t
 WHERE d.tenant=q.tenant
 AND d.priority=q.priority
 AND d.due_at>(extract(epoch FROM statement_timestamp())*1000)::bigint+:b_backoff_max
-AND t.quiet_until<=(extract(epoch FROM statement_timestamp())*1000)::bigint
+AND (t.quiet_until<=(extract(epoch FROM statement_timestamp())*1000)::bigint OR t.quiet_until>(extract(epoch FROM statement_timestamp())*1000)::bigint+3600000)
 AND (t.agent IN (:b_agents) OR t.status<>'idle')
 AND (d.dispatched_until<=(extract(epoch FROM statement_timestamp())*1000)::bigint OR d.dispatched_until>(extract(epoch FROM statement_timestamp())*1000)::bigint+600000)
    ORDER BY d.due_at LIMIT (SELECT CASE WHEN count(*)<:b_limit THEN :b_limit/count(*) ELSE 1 END FROM queues))) f;
@@ -104,7 +104,7 @@ AND thread_id=d.thread_id LIMIT 1) t
 WHERE d.tenant=q.tenant
 AND d.priority=q.priority
 AND d.due_at>(extract(epoch FROM statement_timestamp())*1000)::bigint+:b_backoff_max
-AND t.quiet_until<=(extract(epoch FROM statement_timestamp())*1000)::bigint
+AND (t.quiet_until<=(extract(epoch FROM statement_timestamp())*1000)::bigint OR t.quiet_until>(extract(epoch FROM statement_timestamp())*1000)::bigint+3600000)
 AND true
 AND (d.dispatched_until<=(extract(epoch FROM statement_timestamp())*1000)::bigint OR d.dispatched_until>(extract(epoch FROM statement_timestamp())*1000)::bigint+600000)
    ORDER BY d.due_at LIMIT (SELECT CASE WHEN count(*)<:b_limit THEN :b_limit/count(*) ELSE 1 END FROM queues))) f;

@@ -33,7 +33,7 @@ SELECT chatlock_due.tenant, chatlock_due.thread_id, chatlock_threads.agent, chat
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
 AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE (chatlock_due.due_at <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_due.due_at > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + :b_backoff_max
-AND chatlock_threads.quiet_until <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
+AND (chatlock_threads.quiet_until <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_threads.quiet_until > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 3600000))
 AND (chatlock_due.dispatched_until <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_due.dispatched_until > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 600000)
 AND (chatlock_threads.agent IN (:b_agents) OR chatlock_threads.status != 'idle') ORDER BY chatlock_due.due_at
  LIMIT :b_limit OFFSET 0;
@@ -43,7 +43,7 @@ SELECT chatlock_due.tenant, chatlock_due.thread_id, chatlock_threads.agent, chat
 FROM chatlock_due JOIN chatlock_threads ON chatlock_threads.tenant = chatlock_due.tenant
 AND chatlock_threads.thread_id = chatlock_due.thread_id
 WHERE (chatlock_due.due_at <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_due.due_at > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + :b_backoff_max
-AND chatlock_threads.quiet_until <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
+AND (chatlock_threads.quiet_until <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_threads.quiet_until > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 3600000))
 AND (chatlock_due.dispatched_until <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_due.dispatched_until > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 600000) ORDER BY chatlock_due.due_at
  LIMIT :b_limit OFFSET 0;
 
@@ -72,7 +72,7 @@ AND t.thread_id=d.thread_id
 WHERE d.tenant=q.tenant
 AND d.priority=q.priority
 AND d.due_at>CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)+:b_backoff_max
-AND t.quiet_until<=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)
+AND (t.quiet_until<=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR t.quiet_until>CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)+3600000)
 AND (t.agent IN (:b_agents) OR t.status<>'idle')
 AND (d.dispatched_until<=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR d.dispatched_until>CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)+600000)
    ORDER BY d.due_at LIMIT (SELECT CASE WHEN count(*)<:b_limit THEN :b_limit/count(*) ELSE 1 END FROM queues)))
@@ -104,7 +104,7 @@ AND t.thread_id=d.thread_id
 WHERE d.tenant=q.tenant
 AND d.priority=q.priority
 AND d.due_at>CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)+:b_backoff_max
-AND t.quiet_until<=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)
+AND (t.quiet_until<=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR t.quiet_until>CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)+3600000)
 AND true
 AND (d.dispatched_until<=CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR d.dispatched_until>CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER)+600000)
    ORDER BY d.due_at LIMIT (SELECT CASE WHEN count(*)<:b_limit THEN :b_limit/count(*) ELSE 1 END FROM queues)))

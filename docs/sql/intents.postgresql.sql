@@ -46,7 +46,7 @@ VALUES (:b_tenant::VARCHAR, :b_thread::VARCHAR, :b_incarnation::BIGINT, :b_token
 
 -- intents.lease
 UPDATE chatlock_intents
-SET state='leased', attempts=(chatlock_intents.attempts + 1), lease_token=(chatlock_intents.lease_token + 1), leased_until=((extract(epoch FROM clock_timestamp())*1000)::bigint + :b_lease_ms::BIGINT)
+SET state='leased', attempts=(chatlock_intents.attempts + 1), lease_token=(chatlock_intents.lease_token + 1), leased_until=((extract(epoch FROM clock_timestamp())*1000)::bigint + 60000)
 WHERE chatlock_intents.tenant = :b_tenant::VARCHAR
 AND chatlock_intents.thread_id = :b_thread::VARCHAR
 AND chatlock_intents.incarnation = :b_incarnation::BIGINT
@@ -54,16 +54,16 @@ AND chatlock_intents.token = :b_token::BIGINT
 AND chatlock_intents.name = :b_name::VARCHAR
 AND chatlock_intents.lease_token = :b_lease_token::BIGINT
 AND (chatlock_intents.state = 'pending'
-AND chatlock_intents.not_before <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.state = 'leased'
-AND chatlock_intents.leased_until < (extract(epoch FROM statement_timestamp())*1000)::bigint)
+AND (chatlock_intents.not_before <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.not_before > (extract(epoch FROM statement_timestamp())*1000)::bigint + 300000) OR chatlock_intents.state = 'leased'
+AND (chatlock_intents.leased_until < (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.leased_until > (extract(epoch FROM statement_timestamp())*1000)::bigint + 60000))
 RETURNING chatlock_intents.lease_token, chatlock_intents.attempts, chatlock_intents.agent, chatlock_intents.step_key, chatlock_intents.payload, chatlock_intents.expires_at < (extract(epoch FROM clock_timestamp())*1000)::bigint AS expired;
 
 -- intents.ready
 SELECT chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.incarnation, chatlock_intents.token, chatlock_intents.name, chatlock_intents.lease_token
 FROM chatlock_intents
 WHERE (chatlock_intents.state = 'pending'
-AND chatlock_intents.not_before <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.state = 'leased'
-AND chatlock_intents.leased_until < (extract(epoch FROM statement_timestamp())*1000)::bigint)
+AND (chatlock_intents.not_before <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.not_before > (extract(epoch FROM statement_timestamp())*1000)::bigint + 300000) OR chatlock_intents.state = 'leased'
+AND (chatlock_intents.leased_until < (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.leased_until > (extract(epoch FROM statement_timestamp())*1000)::bigint + 60000))
 AND chatlock_intents.agent IN (:b_agents)
 AND NOT (EXISTS (SELECT *
 FROM chatlock_intents AS earlier
@@ -80,8 +80,8 @@ AND earlier.name < chatlock_intents.name))) ORDER BY chatlock_intents.not_before
 SELECT chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.incarnation, chatlock_intents.token, chatlock_intents.name, chatlock_intents.lease_token
 FROM chatlock_intents
 WHERE (chatlock_intents.state = 'pending'
-AND chatlock_intents.not_before <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.state = 'leased'
-AND chatlock_intents.leased_until < (extract(epoch FROM statement_timestamp())*1000)::bigint)
+AND (chatlock_intents.not_before <= (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.not_before > (extract(epoch FROM statement_timestamp())*1000)::bigint + 300000) OR chatlock_intents.state = 'leased'
+AND (chatlock_intents.leased_until < (extract(epoch FROM statement_timestamp())*1000)::bigint OR chatlock_intents.leased_until > (extract(epoch FROM statement_timestamp())*1000)::bigint + 60000))
 AND NOT (EXISTS (SELECT *
 FROM chatlock_intents AS earlier
 WHERE earlier.tenant = chatlock_intents.tenant

@@ -46,7 +46,7 @@ VALUES (:b_tenant, :b_thread, :b_incarnation, :b_token, :b_name, :b_agent, :b_st
 
 -- intents.lease
 UPDATE chatlock_intents
-SET state='leased', attempts=(chatlock_intents.attempts + 1), lease_token=(chatlock_intents.lease_token + 1), leased_until=(CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + :b_lease_ms)
+SET state='leased', attempts=(chatlock_intents.attempts + 1), lease_token=(chatlock_intents.lease_token + 1), leased_until=(CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 60000)
 WHERE chatlock_intents.tenant = :b_tenant
 AND chatlock_intents.thread_id = :b_thread
 AND chatlock_intents.incarnation = :b_incarnation
@@ -54,16 +54,16 @@ AND chatlock_intents.token = :b_token
 AND chatlock_intents.name = :b_name
 AND chatlock_intents.lease_token = :b_lease_token
 AND (chatlock_intents.state = 'pending'
-AND chatlock_intents.not_before <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.state = 'leased'
-AND chatlock_intents.leased_until < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
+AND (chatlock_intents.not_before <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.not_before > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 300000) OR chatlock_intents.state = 'leased'
+AND (chatlock_intents.leased_until < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.leased_until > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 60000))
 RETURNING lease_token, attempts, agent, step_key, payload, expires_at < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) AS expired;
 
 -- intents.ready
 SELECT chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.incarnation, chatlock_intents.token, chatlock_intents.name, chatlock_intents.lease_token
 FROM chatlock_intents
 WHERE (chatlock_intents.state = 'pending'
-AND chatlock_intents.not_before <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.state = 'leased'
-AND chatlock_intents.leased_until < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
+AND (chatlock_intents.not_before <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.not_before > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 300000) OR chatlock_intents.state = 'leased'
+AND (chatlock_intents.leased_until < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.leased_until > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 60000))
 AND chatlock_intents.agent IN (:b_agents)
 AND NOT (EXISTS (SELECT *
 FROM chatlock_intents AS earlier
@@ -80,8 +80,8 @@ AND earlier.name < chatlock_intents.name))) ORDER BY chatlock_intents.not_before
 SELECT chatlock_intents.tenant, chatlock_intents.thread_id, chatlock_intents.incarnation, chatlock_intents.token, chatlock_intents.name, chatlock_intents.lease_token
 FROM chatlock_intents
 WHERE (chatlock_intents.state = 'pending'
-AND chatlock_intents.not_before <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.state = 'leased'
-AND chatlock_intents.leased_until < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER))
+AND (chatlock_intents.not_before <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.not_before > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 300000) OR chatlock_intents.state = 'leased'
+AND (chatlock_intents.leased_until < CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) OR chatlock_intents.leased_until > CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER) + 60000))
 AND NOT (EXISTS (SELECT *
 FROM chatlock_intents AS earlier
 WHERE earlier.tenant = chatlock_intents.tenant

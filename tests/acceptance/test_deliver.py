@@ -29,6 +29,7 @@ from tests.acceptance.cases.support import (
     until,
 )
 from tests.conformance.bridge import Bridge
+from tests.conformance.clocks import now
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -312,6 +313,18 @@ def test_dispatchers_at_once_send_each_reply_once(new_chat: Any, database: Datab
     assert all(a != b for a, b in zip(first, second, strict=True)), "exactly one of the two ended each"
     assert sorted(channel.ids) == sorted(f"m{number}" for number in range(20))
     assert not any(delivery.maybe_duplicate for delivery in channel.sent)
+
+
+@pytest.mark.parametrize("kept", ["state = 'pending', not_before", "state = 'leased', leased_until"])
+def test_reply_is_sent_although_the_clock_stepped_back(
+    new_chat: Any, database: Database, channel: Channel, kept: str
+) -> None:
+    """A backoff or a lease that ends further off than its maximum counts as passed; one within it does not."""
+    chat = new_chat(channel)
+    chat.submit("thread", "hello", message_id="m1")
+    for far_ms, sent in ((50_000, []), (3_600_000, [True])):
+        rows(database, f"UPDATE chatlock_intents SET {kept} = {now(database) + far_ms}")
+        assert dispatch(chat) == sent
 
 
 # -- the end of an intent ----------------------------------------------------------------------------------------------

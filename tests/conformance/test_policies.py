@@ -18,7 +18,9 @@ from chatlock import (
     Refused,
     Superseded,
 )
+from chatlock.policies import QUIET_MAX_MS
 from tests.conformance import rows
+from tests.conformance.clocks import now
 from tests.conformance.conftest import NewChat, Start
 from tests.support.databases import Database
 from tests.support.waiting import SECONDS_MAX, until
@@ -365,7 +367,7 @@ def test_waiter_is_told_that_its_message_has_expired(chat: Any, database: Databa
     chat.handler()(payloads)
     with chat.turn("c1", "m1") as turn:
         stored(chat, "m2", expire_ms=1)
-        rows.execute(database, "UPDATE chatlock_threads SET quiet_until = 9000000000000")
+        rows.execute(database, f"UPDATE chatlock_threads SET quiet_until = {now(database) + QUIET_MAX_MS}")
         waiting = start(lambda: chat.submit("c1", "m2", message_id="m2", wait_ms=None))
         turn.finish("one")
     rows.expire_all(database)

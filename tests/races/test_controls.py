@@ -574,6 +574,11 @@ def backoff_whatever_the_clock_did(weak: Weakening) -> None:
     weak.source(starts_at, ("not_before if not_before <= now + backoff_max_ms else 0", "not_before"))
 
 
+@guard(set_clock.test_quiet_time_outlives_a_step_back_by_no_more_than_the_longest_debounce)
+def quiet_whatever_the_clock_did(weak: Weakening) -> None:
+    weak.source(starts_at, ("quiet_until if quiet_until <= now + QUIET_MAX_MS else 0", "quiet_until"))
+
+
 # -- the runs --
 @pytest.fixture(scope="module")
 def prepared(pg_arena: Arena) -> Arena:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chatlock import Chatlock, Key, Turn
+from chatlock import Chatlock, Debounce, Key, Turn
 from chatlock import sweep as sweep_module
 from chatlock.inputs import new_id
 from chatlock.ops.claim import Request, claim_for
 from chatlock.ops.heartbeat import Beat, heartbeat
 from chatlock.ops.unanswered import fail
+from chatlock.policies import QUIET_MAX_MS
 from chatlock.protocol import Limits
 from chatlock.store import finish_once, submit_once
 from chatlock.testing import DatabaseClock, MonotonicClock
@@ -178,6 +179,15 @@ def test_backoff_outlives_a_step_back_by_no_more_than_a_sweep(times: Times) -> N
     """A start time further off than the longest backoff counts as due."""
     failed(times)
     times.clock.advance(-HOUR_MS)
+    assert times.sweeper.sweep_once().turns == 1
+
+
+def test_quiet_time_outlives_a_step_back_by_no_more_than_the_longest_debounce(times: Times) -> None:
+    """A step that could be a debounce is taken for one; a longer one counts as passed, for the sweep and the look."""
+    times.holder.submit("t1", "hello", policy=Debounce(quiet_ms=1_000), wait_ms=0)
+    times.clock.advance(-QUIET_MAX_MS // 2)
+    assert times.sweeper.sweep_once().turns == 0
+    times.clock.advance(-QUIET_MAX_MS)
     assert times.sweeper.sweep_once().turns == 1
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chatlock import ops, protocol
 from chatlock.charging import UNCHARGED, Charge, charge, received, starts_at
-from chatlock.policies import POLICIES
+from chatlock.policies import POLICIES, QUIET_MAX_MS
 from chatlock.protocol import INVARIANTS, TRANSITIONS, Event, Limits, Outcome, Status, conformance_cases, targets
 
 LIMITS = Limits()
@@ -149,10 +149,12 @@ def test_release_costs_nothing() -> None:
 
 
 @given(st.integers(0, 10**13), st.integers(0, 10**13), st.integers(0, 10**13))
-def test_thread_starts_after_its_backoff_unless_the_clock_stepped(not_before: int, quiet: int, now: int) -> None:
+def test_thread_starts_after_its_backoff_and_its_quiet_time_unless_the_clock_stepped(
+    not_before: int, quiet: int, now: int
+) -> None:
     start = starts_at(not_before, quiet, now, LIMITS.backoff_max_ms)
-    believable = not_before <= now + LIMITS.backoff_max_ms
-    assert start == (max(not_before, quiet) if believable else quiet)
+    believable = not_before if not_before <= now + LIMITS.backoff_max_ms else 0
+    assert start == max(believable, quiet if quiet <= now + QUIET_MAX_MS else 0)
 
 
 @pytest.mark.parametrize(
