@@ -22,7 +22,10 @@ from chatlock.schema import intents, messages, meta, threads, turns
 
 _dead_incarnation = or_(turns.c.incarnation < b("live"), b("deleted") == 1)
 
-WATERMARK = named("purge.watermark", select(meta.c.value).where(meta.c.name == "purged_through"))
+# one ahead of the clock was written before the clock stepped back
+WATERMARK = named(
+    "purge.watermark", select(meta.c.value).where(meta.c.name == "purged_through", meta.c.value <= stable_ms())
+)
 _old = (turns.c.ended_at >= b("since"), turns.c.ended_at < stable_ms() - b("age"))
 _edge = (
     select(turns.c.ended_at).where(*_old).order_by(turns.c.ended_at).offset(b("limit") - 1).limit(1).scalar_subquery()

@@ -73,13 +73,15 @@ IN_FORCE = named(
 def observe_runs(conn: Connection) -> int:
     """Adds the runs that ended since the last call to their agents' days; returns how many.
 
-    Guard: a conditional update of the watermark, so that of several sweepers each run is counted by one.
+    Guard: a conditional update of the watermark, so that of several sweepers each run is counted by one.  A watermark
+    ahead of the clock means that the clock stepped: it begins anew, now.
     """
     row = run(conn, THROUGH).one_or_none()
     if row is None:
         return 0
-    since, until = int(row[0]), int(row[1]) - SETTLE_MS
-    if until <= since or not run(conn, ADVANCE, since=since, until=until).all():
+    since, now = int(row[0]), int(row[1])
+    until = now - SETTLE_MS
+    if until <= since <= now or not run(conn, ADVANCE, since=since, until=until).all():
         return 0
     counted = 0
     for agent, longest, total, runs in run(conn, OBSERVED, since=since, until=until).all():

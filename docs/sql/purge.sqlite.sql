@@ -89,4 +89,5 @@ AND (chatlock_turns.state IN ('failed', 'released', 'reclaimed') OR chatlock_tur
 -- purge.watermark
 SELECT chatlock_meta.value
 FROM chatlock_meta
-WHERE chatlock_meta.name = 'purged_through';
+WHERE chatlock_meta.name = 'purged_through'
+AND chatlock_meta.value <= CAST((julianday('now')-2440587.5)*86400000.0 AS INTEGER);

@@ -114,6 +114,15 @@ def test_purge_forgets_payloads_and_replies_and_keeps_ids(chat: Any, database: D
     assert (turn["reply"], turn["state"]) == (None, "done")
 
 
+def test_purge_forgets_although_the_clock_was_ahead_at_the_last_one(chat: Any, database: Database) -> None:
+    answer(chat)
+    age(database)
+    ahead = now(database) + 365 * 24 * HOUR_MS
+    rows.execute(database, f"INSERT INTO chatlock_meta(name, value) VALUES ('purged_through', {ahead})")
+    assert chat.purge(older_than_ms=HOUR_MS) == 2
+    assert rows.select(database, "SELECT value FROM chatlock_meta WHERE name = 'purged_through'")[0][0] < ahead
+
+
 def test_purge_forgets_the_note_of_a_turn(strict: Any, database: Database) -> None:
     with suppress(RuntimeError), strict.turn("c1", "hello", message_id="m1") as turn:
         turn.mark({"customer": "secret"})

@@ -116,6 +116,17 @@ def test_run_that_has_just_ended_is_counted_later(quiet: Any, database: Database
     assert rows.table(database, "chatlock_windows") == []
 
 
+def test_runs_are_counted_again_after_the_clock_was_ahead(quiet: Any, database: Database) -> None:
+    """It stepped back by a year: what ends from now on counts, and nothing twice."""
+    ahead = now(database) + 365 * DAY_MS
+    rows.execute(database, f"UPDATE chatlock_meta SET value = {ahead} WHERE name = 'windows_through'")
+    ran(quiet, database, 100_000)
+    assert observe(quiet) == 0
+    rows.execute(database, "UPDATE chatlock_meta SET value = value - 100000 WHERE name = 'windows_through'")
+    assert observe(quiet) == 1
+    assert quiet._flows.windows.of("default") == 300_000
+
+
 def test_agents_have_windows_of_their_own(quiet: Any, database: Database) -> None:
     ran(quiet, database, 20_000, agent="quick")
     ran(quiet, database, 500_000, agent="slow")
