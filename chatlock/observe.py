@@ -22,12 +22,15 @@ _making = threading.Lock()
 
 
 def prometheus(chat: Client, registry: Any = None) -> None:
-    """Counts what this client does, in a registry of prometheus-client (None: its default one); once, however often
-    it is called.
+    """Counts what this client does, once, however often it is called.  Needs the extra metrics.
 
     Names: chatlock_submits_total{outcome}, chatlock_claims_total{by}, chatlock_wait_seconds, chatlock_turn_seconds,
     chatlock_failed_turns_total, chatlock_lost_turns_total, chatlock_reclaims_total{reason},
     chatlock_deliveries_total{how}.  Raises InvalidInput where prometheus-client is not installed.
+
+    Args:
+        chat: A Chatlock or AsyncChatlock.
+        registry: A registry of prometheus-client.  None: its default one.
     """
     try:
         import prometheus_client

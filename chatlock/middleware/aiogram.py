@@ -39,7 +39,12 @@ def inbox(
     What it has stored goes to no handler of the dispatcher: the handler of `chat` answers it.  Everything else goes on.
     A message that cannot be stored now fails the webhook's request, past the app's error handlers, and Telegram sends
     it again; under polling it is waited for.  The payload: text, user and message_id, and edited in an edit, which
-    takes the place of a message that no turn has yet.  options: those of submit, but message_id and wait_ms.
+    takes the place of a message that no turn has yet.
+
+    Args:
+        chat: The client.
+        accepts: accepts(message) says which messages are for the agent.
+        options: See SubmitOptions; all but message_id and wait_ms.
     """
     stored = AsyncInbox(chat, options)
 

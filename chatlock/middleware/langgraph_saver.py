@@ -19,7 +19,11 @@ _EXTENDED = ("delete_for_runs", "copy_thread", "prune", "adelete_for_runs", "aco
 
 
 def turn_of(config: Any) -> Turn | AsyncTurn | None:
-    """The turn that a run was claimed with, in a node, a tool or a saver."""
+    """The turn that a run was claimed with, in a node, a tool or a saver.
+
+    Args:
+        config: The config that LangGraph calls it with.
+    """
     turn: Turn | AsyncTurn | None = config.get("configurable", {}).get("chatlock_turn")
     return turn
 
@@ -27,9 +31,11 @@ def turn_of(config: Any) -> Turn | AsyncTurn | None:
 class FencedSaver(BaseCheckpointSaver):  # type: ignore[misc]  # frameworks are untyped here: checked without them too
     """A checkpoint saver that refuses the writes of a turn without its claim: they raise ClaimLost.
 
-    saver: an InMemorySaver, or one of SQLite or PostgreSQL on chatlock's own database, where fence and write are one
-    transaction.  same_database=False: the checkpoints live elsewhere; each write is checked only, which leaves a gap.
-    A write without a turn is InvalidInput; allow_unclaimed=True lets it pass, for tools.
+    Args:
+        saver: An InMemorySaver, or one of SQLite or PostgreSQL on chatlock's own database, where fence and write are
+            one transaction.
+        same_database: False: the checkpoints live elsewhere; each write is checked only, which leaves a gap.
+        allow_unclaimed: True: a write without a turn passes, for tools; else it is InvalidInput.
     """
 
     def __init__(self, saver: Any, *, same_database: bool = True, allow_unclaimed: bool = False) -> None:

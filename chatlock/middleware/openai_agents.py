@@ -51,8 +51,15 @@ async def run_turn(
 ) -> Any:
     """Runs the agent over the turn's messages and finishes the turn; a lost claim stops the run.
 
-    session: any of the SDK's; one whose history we can hold back is used as TurnSession(turn, session).  options are
-    those of Runner.run.  Returns its RunResult.  Raises ClaimLost, InvalidInput, and what the run raises.
+    Returns the RunResult.  Raises ClaimLost, InvalidInput, and what the run raises.
+
+    Args:
+        turn: The handler's turn.
+        agent: The SDK's agent.
+        session: Any of the SDK's; one whose history we can hold back is used as TurnSession(turn, session).
+        to_input: to_input(messages) is the run's input; the default takes each payload as a message of the user.
+        to_reply: to_reply(result) is the reply; the default takes the final output.
+        options: Those of Runner.run.
     """
     messages, held = turn.messages, _held(turn, session)
     run = agents.Runner.run(agent, to_input(messages), session=held, **options)
@@ -70,7 +77,7 @@ async def stream_turn(
     to_reply: ToReply = final_output,
     **options: Any,
 ) -> AsyncIterator[Any]:
-    """run_turn that yields the SDK's events.  Leaving early, with aclosing, stops the run; nothing of it is kept."""
+    """See run_turn.  Yields the SDK's events.  Leaving early, with aclosing, stops the run; nothing of it is kept."""
     messages, held, loop = turn.messages, _held(turn, session), asyncio.get_running_loop()
     result = agents.Runner.run_streamed(agent, to_input(messages), session=held, **options)
     turn.on_lost(lambda: _soon(loop, result.cancel))

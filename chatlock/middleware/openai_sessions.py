@@ -19,9 +19,13 @@ def kept_by_provider(session: Any) -> bool:
 class TurnSession:
     """A session of the SDK that keeps what a run changes until the turn is finished.
 
-    session: where the history is.  What a failed, cancelled or stale turn changed is dropped.  With the session of
-    another store the changes are written right after the finish: a process that dies just then loses them; in
-    chatlock's own database, see stored_session, they are one transaction with it.
+    What a failed, cancelled or stale turn changed is dropped.  With the session of another store the changes are
+    written right after the finish: a process that dies just then loses them; in chatlock's own database, by
+    stored_session, they are one transaction with it.
+
+    Args:
+        turn: The turn whose run it serves.
+        session: Where the history is.
     """
 
     def __init__(self, turn: AsyncTurn, session: Any) -> None:
@@ -35,7 +39,11 @@ class TurnSession:
         self._popped, self._cleared = 0, False
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """The history with this run's changes, its last `limit` items."""
+        """The history with this run's changes.
+
+        Args:
+            limit: How many items at most, the last ones; None: as the session's settings say.
+        """
         if limit is None:
             limit = getattr(self.session_settings, "limit", None)
         kept = []
@@ -45,7 +53,11 @@ class TurnSession:
         return items if limit is None else items[max(0, len(items) - limit) :]
 
     async def add_items(self, items: list[Any]) -> None:
-        """Keeps them for the finish.  Raises ClaimLost, which stops the run."""
+        """Keeps items for the finish.  Raises ClaimLost, which stops the run.
+
+        Args:
+            items: What the run adds to the history.
+        """
         self._turn.check()
         self._new.extend(items)
 
@@ -65,7 +77,12 @@ class TurnSession:
         self._popped, self._cleared = 0, True
 
     async def finish(self, reply: Any, upto: int) -> None:
-        """Finishes the turn and writes the changes.  Raises ClaimLost: nothing is written."""
+        """Finishes the turn and writes the changes.  Raises ClaimLost: nothing is written.
+
+        Args:
+            reply: What the turn is finished with.
+            upto: The seq of the last message answered.
+        """
         await self._turn.finish(reply, upto=upto)
         await self._write(self._session)
 
@@ -94,8 +111,13 @@ class _StoredSession(TurnSession):
 def stored_session(turn: AsyncTurn, engine: Any, **options: Any) -> TurnSession:
     """A session in chatlock's own database: the history and the end of the turn commit together, or not at all.
 
-    engine: an AsyncEngine of that database.  options: those of the SDK's SQLAlchemySession (session_id, by default
-    "<tenant>/<thread>", each quoted; sessions_table, ..).  Make its tables in a migration, or once before you serve.
+    Make its tables in a migration, or once before you serve.
+
+    Args:
+        turn: The turn whose run it serves.
+        engine: An AsyncEngine of that database.
+        options: Those of the SDK's SQLAlchemySession: session_id, by default "<tenant>/<thread>", each quoted;
+            sessions_table, ..
     """
     return _StoredSession(turn, engine, options)
 
@@ -103,7 +125,12 @@ def stored_session(turn: AsyncTurn, engine: Any, **options: Any) -> TurnSession:
 async def conversation_session(turn: AsyncTurn, client: Any, name: str = "openai") -> Any:
     """The SDK's session for a conversation that OpenAI keeps: one per thread, made under the claim.
 
-    client: an AsyncOpenAI.  The turn serializes its runs; what a failed or stale run has sent there stays there.
+    The turn serializes its runs; what a failed or stale run has sent there stays there.
+
+    Args:
+        turn: The turn whose run it serves.
+        client: An AsyncOpenAI.
+        name: Under which name the thread keeps it; see Turn.session.
     """
 
     async def create(step_key: str) -> str:

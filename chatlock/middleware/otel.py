@@ -46,11 +46,16 @@ _instrumented: WeakSet[Chatlock | AsyncChatlock] = WeakSet()
 
 
 def instrument(chat: Chatlock | AsyncChatlock, *, tracer_provider: Any = None, meter_provider: Any = None) -> None:
-    """Traces what this client does, once, however often it is called; None: the global providers.
+    """Traces what this client does, once, however often it is called.
 
     Spans: chatlock.submit (producer, current while the call lasts), chatlock.claim (the wait) and chatlock.turn
     (consumer, current in its handler or block), which is linked to the submit of every message that it took.
     Histogram: messaging.process.duration.  See docs/observing.md for the attributes.
+
+    Args:
+        chat: The client.
+        tracer_provider: Where spans go.  None: the global one.
+        meter_provider: Where the histogram goes.  None: the global one.
     """
     if chat in _instrumented:
         return

@@ -32,15 +32,22 @@ BY_PEOPLE = frozenset({None, "file_share", "me_message", "thread_broadcast"})
 
 @dataclass(frozen=True)
 class Place:
-    """Where a thread is.  team: whose token to use.  thread_ts: None in a direct conversation outside of threads."""
+    """Where a thread is."""
 
     team: str
+    """Whose token to use."""
     channel: str
+    """The channel, or the direct conversation."""
     thread_ts: str | None = None
+    """The thread in it; None in a direct conversation outside of threads."""
 
     @classmethod
     def of(cls, delivery: Delivery) -> Self:
-        """Where to send the reply.  Raises InvalidInput for a thread that is not one of Slack's."""
+        """Where to send the reply.  Raises InvalidInput for a thread that is not one of Slack's.
+
+        Args:
+            delivery: What the function registered with deliver is called with.
+        """
         match delivery.key.thread.split(":"):
             case [prefix, team, channel, thread_ts] if prefix == PREFIX:
                 return cls(team, channel, thread_ts or None)
@@ -59,7 +66,11 @@ class Place:
 
 
 def addressed(event: dict[str, Any]) -> bool:
-    """Whether a message is for the bot: it mentions the bot, or is in a direct conversation with it."""
+    """Whether a message is for the bot: it mentions the bot, or is in a direct conversation with it.
+
+    Args:
+        event: Slack's event.
+    """
     return event["type"] == "app_mention" or event.get("channel_type") == "im"
 
 
@@ -72,7 +83,12 @@ def inbox(
     What it has stored goes to no listener of the app: the handler of `chat` answers it.  Everything else goes on.
     Retries and the two events of one mention are one message.  A message that cannot be stored now is answered 500, and
     Slack sends it again.  The payload: text, user and ts, files if there are any, and edited in an edit, which takes
-    the place of a message that no turn has yet.  options: those of submit, but message_id and wait_ms.
+    the place of a message that no turn has yet.
+
+    Args:
+        chat: Chatlock for an App, AsyncChatlock for an AsyncApp.
+        accepts: accepts(event) says which messages are for the agent.
+        options: See SubmitOptions; all but message_id and wait_ms.
     """
     if isinstance(chat, AsyncChatlock):
         return _async_middleware(AsyncInbox(chat, options), accepts)

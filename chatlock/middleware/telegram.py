@@ -32,13 +32,23 @@ def inbox(chat: AsyncChatlock, *, accepts: Accepts = addressed, **options: Unpac
     What it has stored goes to no handler of the application: the handler of `chat` answers it.  Everything else is
     queued for them.  A message that cannot be stored now fails the webhook's request, or the round of polling, and
     Telegram sends it again.  The payload: text, user and message_id, and edited in an edit, which takes the place of a
-    message that no turn has yet.  options: those of submit, but message_id and wait_ms.
+    message that no turn has yet.
+
+    Args:
+        chat: The client.
+        accepts: accepts(message) says which messages are for the agent.
+        options: See SubmitOptions; all but message_id and wait_ms.
     """
     return InboxQueue(AsyncInbox(chat, options), accepts)
 
 
 class InboxQueue(asyncio.Queue[object]):
-    """An application's update queue that keeps what the inbox has stored."""
+    """An application's update queue that keeps what the inbox has stored.
+
+    Args:
+        stored: Where messages are stored.
+        accepts: accepts(message) says which messages are for the agent.
+    """
 
     def __init__(self, stored: AsyncInbox, accepts: Accepts) -> None:
         super().__init__()

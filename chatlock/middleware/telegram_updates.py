@@ -16,16 +16,24 @@ PREFIX = "telegram"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a thread is.  topic: that of a forum.  business_connection_id: the account that the bot answers for."""
+    """Where a thread is."""
 
     bot: int
+    """The id of the bot."""
     chat_id: int
+    """The chat."""
     topic: int | None = None
+    """The topic of a forum; None: the chat has none."""
     business_connection_id: str | None = None
+    """The account that the bot answers for; None: its own."""
 
     @classmethod
     def of(cls, delivery: Delivery) -> Self:
-        """Where to send the reply.  Raises InvalidInput for a thread that is not one of Telegram's."""
+        """Where to send the reply.  Raises InvalidInput for a thread that is not one of Telegram's.
+
+        Args:
+            delivery: What the function registered with deliver is called with.
+        """
         match delivery.key.thread.split(":"):
             case [prefix, bot, chat_id, topic, business] if prefix == PREFIX:
                 return cls(int(bot), int(chat_id), int(topic) if topic else None, business or None)
@@ -44,7 +52,11 @@ class Place:
 
 
 def addressed(message: Any) -> bool:
-    """Whether a message is for the agent: no command, and not one of the account that the bot answers for."""
+    """Whether a message is for the agent: no command, and not one of the account that the bot answers for.
+
+    Args:
+        message: The framework's message.
+    """
     if message.business_connection_id is not None and message.from_user.id != message.chat.id:
         return False
     return not text_of(message).startswith("/")

@@ -28,7 +28,7 @@ _MIN_CLIENT = select(meta.c.value).where(meta.c.name == "min_client")
 
 
 def upgrade(conn: Connection, to: int | str = "head") -> None:
-    """Bring the tables to revision `to`; what is there already stays.
+    """Bring the tables to a revision; what is there already stays.
 
     **Guard**: one caller at a time, by a lock taken before the revision is read; the others wait,
     then find the work done.  **Effect**: one transaction, so a caller that dies leaves nothing and
@@ -37,6 +37,10 @@ def upgrade(conn: Connection, to: int | str = "head") -> None:
 
     Raises SchemaMismatch for tables too new for this chatlock, StoreUnavailable for a database
     server that is too old, InvalidInput for another kind of database or an unknown revision.
+
+    Args:
+        conn: A SQLAlchemy Connection.
+        to: The number of the revision, or "head" for the newest.
     """
     # Alembic takes a quarter of a second to import, and only this and sql() need it.
     from chatlock.migrations import revisions
@@ -51,7 +55,11 @@ def upgrade(conn: Connection, to: int | str = "head") -> None:
 
 
 def current(conn: Connection) -> int | None:
-    """The revision of the tables in this database; None where there are none."""
+    """The revision of the tables in this database; None where there are none.
+
+    Args:
+        conn: A SQLAlchemy Connection.
+    """
     with _as_found(conn):
         if not inspect(conn).has_table(VERSION_TABLE):
             return None
@@ -64,6 +72,9 @@ def check(conn: Connection) -> None:
 
     A newer schema is fine as long as its own `min_client` admits this version.  Raises
     SchemaMismatch, which names the remedy, and StoreUnavailable for a server that is too old.
+
+    Args:
+        conn: A SQLAlchemy Connection.
     """
     _check_server(conn)
     found = current(conn)
@@ -81,8 +92,12 @@ def check(conn: Connection) -> None:
 def sql(dialect: str, from_: int | str | None = None, to: int | str = "head") -> str:
     """The SQL from one revision to another, as one transaction to run anywhere.
 
-    `dialect` is postgresql or sqlite; `from_` None starts with an empty database.  Raises
-    InvalidInput for another dialect or an unknown revision.
+    Raises InvalidInput for another dialect or an unknown revision.
+
+    Args:
+        dialect: postgresql or sqlite.
+        from_: The number of the revision to start from.  None: an empty database.
+        to: The number of the revision to end with, or "head" for the newest.
     """
     from chatlock.migrations import revisions
 

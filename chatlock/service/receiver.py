@@ -24,7 +24,13 @@ def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now_
     minutes ago.
 
     Two secrets serve while one is rotated into the other.  A repeated POST is harmless: a thread that is not due any
-    more is not run again.  now_s: the time, in seconds since 1970 (default: this host's).
+    more is not run again.
+
+    Args:
+        headers: Those of the request.
+        body: That of the request, as it came.
+        secrets: What CHATLOCK_HTTP_SECRET is, and was.
+        now_s: The time, in seconds since 1970.  None: this host's.
     """
     signature = next((value for name, value in headers.items() if name.lower() == HEADER.lower()), None)
     check(signature, body, secrets, time.time() if now_s is None else now_s)
@@ -40,6 +46,10 @@ def accept(chat: Client, key: Key) -> bool:
 
     Returns at once.  False: the client runs turns_max already, or is closing.  An AsyncChatlock runs it on the event
     loop that calls this.
+
+    Args:
+        chat: A Chatlock or AsyncChatlock.
+        key: What verify returned.
     """
     if chat._flows.closing:
         return False
@@ -55,5 +65,9 @@ def run(chat: Chatlock, key: Key) -> bool:
 
     Whether it ran a turn: False where the thread is not due any more, so that a repeated call is harmless.  Raises
     StoreUnavailable and Closed, never the handler's error.
+
+    Args:
+        chat: A Chatlock.
+        key: What verify returned, or the thread that a task queue's message names.
     """
     return chat._do(chat._run_due(key, "http"))

@@ -47,7 +47,8 @@ def test_every_public_name_has_a_heading() -> None:
 
 
 def test_every_parameter_and_field_is_explained() -> None:
-    told = api_faults.faults({name: path for name, path in api.headings().items() if "." not in name})
+    shown = api.headings().items()
+    told = api_faults.faults({name: path for name, path in shown if not name.startswith("langgraph.")})
     assert not told, "\n".join(told)
 
 
