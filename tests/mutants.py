@@ -440,7 +440,7 @@ TABLE = (
         "ops/finish.py",
         "    if granted is None and after.status == Status.IDLE:\n        put_due",
         "    if granted is None and after.status == Status.ABSENT:\n        put_due",
-        on_sqlite("turn", "finish_up_to"),
+        on_sqlite("transitions", "what_it_holds"),
     ),
     Mutant(
         "finish_keeps_holes",
@@ -526,7 +526,7 @@ TABLE = (
         "ops/hot.py",
         '    if last > values["upto"]:',
         '    if last > values["upto"] + 99:',
-        on_sqlite("turn", "finish_up_to"),
+        on_sqlite("transitions", "what_it_holds"),
     ),
     # -- fail, release, reclaim, free --------------------------------------------------------------------------------
     Mutant(

@@ -262,6 +262,7 @@ def test_finish_of_what_it_holds_ends_the_turn(subject: Subject, finished: Calla
     subject.bring(Status.RUNNING)
     assert finished(Finish(subject.claim(), 1, 1, '"reply"')).left
     assert subject.status is Status.IDLE
+    assert len(rows.table(subject.database, "chatlock_due")) == 1  # for the message that came meanwhile
 
 
 def test_repeated_hand_off_finds_the_claim_that_it_has(subject: Subject) -> None:
