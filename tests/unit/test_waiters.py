@@ -109,12 +109,12 @@ def test_wake_by_name_finds_its_thread_and_none_means_any(room: Room) -> None:
     assert room.looked == [[named(B, 1)], [named(A, 1), named(B, 1)]]
 
 
-def test_of_a_free_thread_the_one_that_waits_longest_is_told(room: Room) -> None:
-    later, first, stranger = room.wait(A, 7)[1], room.wait(A, 3)[1], room.wait(A, 1, claims=False)[1]
-    room.sees = {named(A, seq): CLAIMABLE for seq in (7, 3, 1)}
-    room.waiters.wake(A)
-    until(lambda: first.times)
-    assert (later.times, stranger.times) == (0, 0)
+@pytest.mark.parametrize("order", [(7, 3, 1), (1, 3, 7)], ids=str)
+def test_of_a_free_thread_the_one_that_waits_longest_is_told(room: Room, order: tuple[int, ...]) -> None:
+    waiting = {seq: room.wait(A, seq, claims=seq != 1) for seq in order}
+    names = {named(A, seq): [waiter] for seq, (waiter, _) in waiting.items()}
+    room.waiters._tell(names, dict.fromkeys(names, CLAIMABLE))
+    assert {seq: told.times for seq, (_, told) in waiting.items()} == {3: 1, 7: 0, 1: 0}
 
 
 def test_another_is_told_when_the_one_that_should_claim_leaves(room: Room) -> None:
