@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import dataclass
+from typing import cast
 
 from chatlock import migrations
 from chatlock.errors import InvalidInput
 from chatlock.flows import Flows
-from chatlock.inputs import Key, check_text, checked_flag, checked_id, checked_int, checked_ms, digest, payload_json
+from chatlock.inputs import (
+    Key,
+    check_text,
+    checked_flag,
+    checked_id,
+    checked_int,
+    checked_ms,
+    digest,
+    payload_json,
+    plain,
+)
 from chatlock.ops import operate, purge, stop, unanswered, verify
 from chatlock.ops.audit import Act, Receipt
 from chatlock.ops.edit import Edit, edit
@@ -40,7 +51,7 @@ def act(action: str, actor: str | None, reason: str) -> Act:
     check_text(reason, "reason")
     if len(reason) > REASON_CHARS_MAX:
         raise InvalidInput("bad_reason", f"reason must be at most {REASON_CHARS_MAX} characters")
-    return Act(action, checked_id(actor if actor is not None else _user(), "actor"), reason)
+    return Act(action, checked_id(actor if actor is not None else _user(), "actor"), plain(reason))
 
 
 def _user() -> str:
@@ -60,7 +71,7 @@ class Admin:
         await self.store.io.run(lambda: self.flows.executor.set_up(migrations.upgrade))
 
     async def cancel(self, key: Key, message_id: str) -> Outcome:
-        checked_id(message_id, "message_id")
+        message_id = checked_id(message_id, "message_id")
         far = self.flows.config.limits.backoff_max_ms
         outcome = await self.store.transaction("cancel", lambda c: operate.cancel(c, key, message_id, far))
         self._changed(key)
@@ -79,9 +90,9 @@ class Admin:
         checked_ms(grace_ms, "grace_ms", least=1)
         if queued not in BACKLOGS:
             raise InvalidInput("bad_queued", f"queued must be one of {', '.join(BACKLOGS)}")
-        far = self.flows.config.limits.backoff_max_ms
+        far, backlog = self.flows.config.limits.backoff_max_ms, cast("Backlog", plain(queued))
         receipt = await self.store.transaction(
-            "stop", lambda c: stop.stop(c, key, turn, queued, grace_ms=grace_ms, backoff_max_ms=far)
+            "stop", lambda c: stop.stop(c, key, turn, backlog, grace_ms=grace_ms, backoff_max_ms=far)
         )
         if receipt.done:
             self.flows.told(key, turn, "interrupt")
@@ -116,7 +127,7 @@ class Admin:
         return self._told(key, receipt)
 
     async def redrive(self, key: Key, message_id: str) -> Outcome:
-        checked_id(message_id, "message_id")
+        message_id = checked_id(message_id, "message_id")
         dead = await self.store.read("redrive", lambda c: operate.find_dead(c, key, message_id))
         if isinstance(dead, Outcome):
             return dead
@@ -138,7 +149,7 @@ class Admin:
 
     async def verify(self, tenant: str | None) -> Verified:
         if tenant is not None:
-            checked_id(tenant, "tenant")
+            tenant = checked_id(tenant, "tenant")
         return await self.store.io.run(
             lambda: self.flows.executor.snapshot("verify", lambda c: verify.verify(c, tenant))
         )

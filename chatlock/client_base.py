@@ -15,7 +15,7 @@ from chatlock.admin import Admin
 from chatlock.errors import ChatlockError, Closed, InvalidInput, place_of
 from chatlock.executor import Executor
 from chatlock.flows import Config, Flows
-from chatlock.handlers import Event, called_with_parentheses, handler_of
+from chatlock.handlers import Event, agent_of_decorator, handler_of
 from chatlock.hooks import By, Subscriber, Trace
 from chatlock.inputs import (
     Key,
@@ -118,7 +118,7 @@ class Client:
             overflow: What becomes of one more, before the client's.
         """
         intake = Intake(policy, pending_max, overflow)
-        called_with_parentheses(agent, "handler")
+        agent = agent_of_decorator(agent, "handler")
 
         def register(call: F) -> F:
             if agent in self._flows.handlers:
@@ -138,7 +138,7 @@ class Client:
         Args:
             agent: Whose turns.
         """
-        called_with_parentheses(agent, "on_rollback")
+        agent = agent_of_decorator(agent, "on_rollback")
 
         def register(call: F) -> F:
             if agent in self._flows.on_rollback:
@@ -162,7 +162,7 @@ class Client:
             agent: Whose replies.
             expire_ms: A reply is not sent any more so many ms after its turn has ended; at least 1.  None: always sent.
         """
-        called_with_parentheses(agent, "deliver")
+        agent = agent_of_decorator(agent, "deliver")
 
         def register(call: F) -> F:
             if agent in self._outbox.deliverers:

@@ -37,7 +37,7 @@ class Handler:
 
 def handler_of(call: Callable[..., Any], agent: str, intake: Intake = NO_INTAKE) -> Handler:
     """Classifies a handler: sync, async, or an async generator whose chunks are streamed."""
-    checked_id(agent, "agent")
+    agent = checked_id(agent, "agent")
     if not callable(call):
         raise InvalidInput("bad_handler", "a handler must be callable: handler(turn) -> reply")
     body = call if inspect.isroutine(call) or isinstance(call, functools.partial) else type(call).__call__
@@ -48,11 +48,11 @@ def handler_of(call: Callable[..., Any], agent: str, intake: Intake = NO_INTAKE)
     return Handler(agent, call, "async" if inspect.iscoroutinefunction(body) else "sync", intake)
 
 
-def called_with_parentheses(agent: object, name: str) -> None:
-    """Refuses @chat.handler without parentheses, which would register nothing."""
+def agent_of_decorator(agent: object, name: str) -> str:
+    """The checked agent.  Refuses @chat.handler without parentheses, which would register nothing."""
     if callable(agent):
         raise InvalidInput("bad_agent", f"write @chat.{name}(), with parentheses")
-    checked_id(agent, "agent")
+    return checked_id(agent, "agent")
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ __all__ = [
     "Event",
     "Feeds",
     "Handler",
+    "agent_of_decorator",
     "call_either",
     "call_handler",
-    "called_with_parentheses",
     "handler_of",
     "in_os_thread",
 ]

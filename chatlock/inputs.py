@@ -31,8 +31,16 @@ class Key:
     """The conversation."""
 
 
+def plain(text: str) -> str:
+    """The characters of a text: an instance of a subclass, as an Enum's member, may be another text by str()."""
+    return str.__str__(text)
+
+
 def checked_id(value: object, name: str) -> str:
-    """`value` if it is 1 to 200 bytes of UTF-8 without control characters or lone surrogates, else InvalidInput."""
+    """`value`, as a plain str, if it is 1 to 200 bytes of UTF-8 without control characters or lone surrogates.
+
+    Else InvalidInput.
+    """
     if not isinstance(value, str):
         raise InvalidInput(f"bad_{name}", f"{name} must be a str, not {type(value).__name__}")
     try:
@@ -43,7 +51,7 @@ def checked_id(value: object, name: str) -> str:
         raise InvalidInput(f"bad_{name}", f"{name} must be 1 to {ID_BYTES_MAX} bytes of UTF-8, not {size}")
     if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
         raise InvalidInput(f"bad_{name}", f"{name} has a control character")
-    return value
+    return plain(value)
 
 
 def checked_key(tenant: str | None, thread: object) -> Key:
@@ -64,7 +72,7 @@ def checked_int(value: object, name: str, *, least: int = 0, most: int = INTEGER
         raise InvalidInput(f"bad_{name}", f"{name} must be an int{of}, not {type(value).__name__}")
     if not least <= value <= most:
         raise InvalidInput(f"bad_{name}", f"{name} must be between {least} and {most}{of}")
-    return value
+    return int(value)
 
 
 def checked_flag(value: object, name: str) -> bool:
@@ -191,7 +199,7 @@ def digest(*parts: str | int) -> str:
     """An injective hash of `parts`: each goes in with its length, so no two sequences run together."""
     h = hashlib.sha256()
     for part in parts:
-        data = str(part).encode()
+        data = (plain(part) if isinstance(part, str) else str(part)).encode()
         h.update(f"{len(data)}:".encode() + data)
     return h.hexdigest()
 

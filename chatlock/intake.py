@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from chatlock.errors import InvalidInput
-from chatlock.inputs import checked_ms
+from chatlock.inputs import checked_ms, plain
 from chatlock.policies import OVERFLOWS, POLICIES, QUIET_MAX_MS, Debounce, Interrupt, Overflow, PolicyName
 
 Named: TypeAlias = "PolicyName | Debounce | Interrupt"
@@ -57,7 +57,9 @@ class Intake:
         if isinstance(chosen, Interrupt):
             return Chosen("interrupt", interrupt=chosen)
         row = POLICIES[chosen]
-        return Chosen(chosen, Debounce() if row.quiet else None, Interrupt() if row.turn == "interrupt" else None)
+        return Chosen(
+            plain(chosen), Debounce() if row.quiet else None, Interrupt() if row.turn == "interrupt" else None
+        )
 
 
 def checked_policy(chosen: object) -> None:

@@ -352,7 +352,7 @@ class TurnCore:
     async def fence(self, store: Store, conn: Any, resource: str | None) -> None:
         self._check_open(store)
         if resource is not None:
-            checked_id(resource, "resource")
+            resource = checked_id(resource, "resource")
         if (kind := driver_kind(conn)) is not None:
             await self._on_conn(store, self._fence_driver(store, conn, kind, resource))
             return
@@ -370,7 +370,7 @@ class TurnCore:
 
     async def session(self, store: Store, name: str, create: Callable[..., Any]) -> str:
         self._check_open(store)
-        checked_id(name, "name")
+        name = checked_id(name, "name")
         check_callable(create, "create")
         kept = await store.kept_session(self.claim, name)
         if kept is not None:

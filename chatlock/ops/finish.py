@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import wall_ms
 from chatlock.errors import ClaimLost, InvalidInput
+from chatlock.inputs import plain
 from chatlock.ops.base import (
     KNOWN,
     SILENT,
@@ -216,7 +217,7 @@ def _resolve(conn: Connection, what: Finish, row: ThreadRow) -> None:
     done, holes = resolved_prefix(conn, claim.key, row, what.upto, holes)
     question_id = rule = None
     if what.question is not None:
-        question_id, rule = what.question.question_id, what.question.rule
+        question_id, rule = what.question.question_id, plain(what.question.rule)
         if run(conn, KNOWN, claim.key, incarnation=claim.incarnation, message_id=question_id).all():
             raise InvalidInput("bad_question", "a message of the thread has the id of this question")
     mine = {"incarnation": claim.incarnation, "token": claim.token}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import enum
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from chatlock import AsyncChatlock, Chatlock, Dead, InvalidInput, Limits, Queued
+from chatlock.inputs import digest, key_hash
 from tests.conformance import rows
 from tests.conformance.conftest import BOTH, NewChat
 from tests.support.databases import Database
@@ -175,6 +177,32 @@ def test_sync_handler_of_the_async_client_runs_in_an_os_thread_of_its_own(databa
             return await chat.submit("c1", "hello")
 
     assert asyncio.run(main()).reply == "chatlock-turn"
+
+
+class Name(str, enum.Enum):  # noqa: UP042  a StrEnum has the same str()
+    """Texts whose str() is another one."""
+
+    TENANT, THREAD, MESSAGE, AGENT, STEP, POLICY = "t", "c1", "m1", "sales", "pay", "latest"
+
+
+def test_names_that_are_enum_members_are_their_characters(new_chat: NewChat, database: Database) -> None:
+    """A retry reads them from the database: by another text it would make an effect again, under another key."""
+    chat, keys = new_chat(tenant=Name.TENANT, limits=Limits(backoff_ms=0, backoff_max_ms=0)), []
+
+    def pays(turn: Any) -> Any:
+        keys.append((turn.step_key(Name.STEP), key_hash(turn.key)))
+        turn.session(Name.STEP, lambda key: Name.STEP)
+        return "ok" if len(keys) == 2 else turn.fail(Name.STEP)
+
+    chat.handler(Name.AGENT)(pays)
+    ids = {"message_id": Name.MESSAGE, "agent": Name.AGENT}
+    assert type(chat.submit(Name.THREAD, "hello", policy=Name.POLICY, wait_ms=0, **ids)) is Queued
+    chat.sweep_once()
+    assert keys[0] == keys[1] == (digest("t", "c1", 1, 1, "pay"), digest("t", "c1"))
+    assert chat.status("c1", "m1").reply == "ok"
+    (message,) = rows.table(database, "chatlock_messages")
+    (session,) = rows.table(database, "chatlock_sessions")
+    assert (message["policy"], session["name"], session["value"]) == ("latest", "pay", "pay")
 
 
 class Agent:

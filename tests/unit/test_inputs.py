@@ -89,6 +89,17 @@ def test_what_is_no_id_is_refused(value: object) -> None:
     assert refused(checked_id, value, "thread") == "bad_thread"
 
 
+def test_id_of_another_class_is_the_plain_text_of_its_characters() -> None:
+    class Loud(str):
+        def __str__(self) -> str:
+            return self.upper()
+
+    assert [
+        type(each) for each in (checked_id(Loud("t"), "tenant"), *vars(checked_key(Loud("t"), Loud("c"))).values())
+    ] == [str] * 3
+    assert digest(Loud("t"), 1) == digest("t", 1)
+
+
 def test_refusal_of_an_id_does_not_show_it() -> None:
     with pytest.raises(InvalidInput) as error:
         checked_id("secret\n", "thread")
