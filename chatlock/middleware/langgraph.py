@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from chatlock import AsyncTurn, InvalidInput, Message, Turn
 from chatlock.middleware import framework, qualified
+from chatlock.middleware.langgraph_messages import last_message, user_messages
 from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
 
 __all__ = ["FencedSaver", "claimed", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
@@ -34,8 +35,11 @@ ToReply: TypeAlias = Callable[[Any], Any]
 def claimed(turn: Turn | AsyncTurn, config: Config | None = None) -> dict[str, Any]:
     """Arguments for invoke, stream and their async kinds: graph.ainvoke(input, **claimed(turn)).
 
-    Each step is stored before the next one, and a lost claim stops the run between two of them (GraphDrained).  config
-    may name LangGraph's thread, else "<tenant>/<thread>" (each quoted), and carries the turn to nodes and saver.
+    Each step is stored before the next one, and a lost claim stops the run between two of them (GraphDrained).
+
+    Args:
+        turn: The handler's turn, which nodes and saver find by turn_of.
+        config: What else the run is configured with.  It may name LangGraph's thread, else "<tenant>/<thread>".
     """
     control = RunControl()
     turn.on_lost(lambda: control.request_drain("the turn's claim is lost"))
@@ -57,18 +61,6 @@ def _config(turn: Turn | AsyncTurn, config: Config | None) -> Config:
 def _run(turn: Turn | AsyncTurn) -> dict[str, str]:
     """The same for every turn over the same oldest message."""
     return {"chatlock_run": turn.step_key("langgraph")}
-
-
-def user_messages(messages: list[Message]) -> Any:
-    """The input of a graph with a `messages` channel: payloads, texts or content blocks, as the user's messages."""
-    return {"messages": [{"role": "user", "content": m.payload, "id": m.message_id} for m in messages]}
-
-
-def last_message(snapshot: Any) -> Any:
-    """The content of the last message.  Raises InvalidInput for a graph that stopped with a question."""
-    if snapshot.interrupts:
-        raise InvalidInput("interrupted", "the graph waits for an answer: give to_reply, and to_input for the answer")
-    return snapshot.values["messages"][-1].content
 
 
 @dataclass(frozen=True)
@@ -144,7 +136,7 @@ async def stream_turn(
     config: Config | None = None,
     **options: Any,
 ) -> AsyncIterator[Any]:
-    """run_turn that yields what graph.astream yields; options are those of astream.
+    """See run_turn.  Yields what graph.astream yields.
 
     Leaving early, with aclosing, stops the run: its steps so far stay stored, and the next turn resumes.
     """
@@ -168,8 +160,15 @@ async def run_turn(
 ) -> Any:
     """Runs the graph over the turn's messages, or the rest of an earlier run, and finishes the turn.
 
-    to_input(messages) is the graph's input; to_reply(snapshot) the reply.  options are those of ainvoke.  Returns the
-    StateSnapshot at the end.  Raises ClaimLost, InvalidInput, and what the graph raises.
+    Returns the StateSnapshot at the end.  Raises ClaimLost, InvalidInput, and what the graph raises.
+
+    Args:
+        turn: The handler's turn.
+        graph: A compiled graph with a FencedSaver.
+        to_input: to_input(messages) is the graph's input; the default takes each payload as a message of the user.
+        to_reply: to_reply(snapshot) is the reply; the default takes the content of the last message.
+        config: See claimed.
+        options: Those of ainvoke, astream or invoke.
     """
     base = _config(turn, config)
     start = await _start(turn, graph, to_input, base)

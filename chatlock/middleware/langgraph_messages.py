@@ -1,0 +1,19 @@
+"""What goes into a graph with a `messages` channel, and what comes out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatlock import InvalidInput, Message
+
+
+def user_messages(messages: list[Message]) -> Any:
+    """The input of a graph with a `messages` channel: payloads, texts or content blocks, as the user's messages."""
+    return {"messages": [{"role": "user", "content": m.payload, "id": m.message_id} for m in messages]}
+
+
+def last_message(snapshot: Any) -> Any:
+    """The content of the last message.  Raises InvalidInput for a graph that stopped with a question."""
+    if snapshot.interrupts:
+        raise InvalidInput("interrupted", "the graph waits for an answer: give to_reply, and to_input for the answer")
+    return snapshot.values["messages"][-1].content
