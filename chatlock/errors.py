@@ -16,11 +16,17 @@ ChatlockError
 
 from __future__ import annotations
 
+import functools
+import inspect
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatlock.protocol import Outcome
+
+PACKAGE = str(Path(__file__).parent)
 
 
 class ChatlockError(Exception):
@@ -116,8 +122,26 @@ class Closed(StoreUnavailable):
         super().__init__("this chatlock client is closed; messages already accepted stay stored")
 
 
-def place_of(error: BaseException) -> str:
-    """The error's type and where it was raised: its text may hold a payload, its place may not."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return f"{type(error).__name__}{where}"
+def place_of(error: BaseException, call: Callable[..., Any] | None = None) -> str:
+    """The error's type and where the application's code raised it, or called what raised it.
+
+    An error's text may hold a payload, its place may not.  What chatlock itself raises holds none: its text is told,
+    too, since its place would say nothing.  call: whose doing it is where no line of the application was running.
+    """
+    frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+    ours = bool(frames) and frames[-1][0].startswith(PACKAGE)
+    own = [frame for frame in frames if not frame[0].startswith(PACKAGE)] if ours else frames
+    if not own and call is not None:
+        own = _place_of_definition(call)
+    where = "".join(f" at {filename}:{line} in {name}" for filename, line, name in (own or frames)[-1:])
+    reason = f" ({error.reason})" if isinstance(error, InvalidInput) else ""
+    text = f": {error}" if ours and isinstance(error, ChatlockError) else ""
+    return f"{type(error).__name__}{reason}{where}{text}"
+
+
+def _place_of_definition(call: Callable[..., Any]) -> list[tuple[str, int | None, str]]:
+    plain = inspect.unwrap(call)
+    while isinstance(plain, functools.partial):
+        plain = inspect.unwrap(plain.func)
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    return [] if code is None else [(code.co_filename, code.co_firstlineno, code.co_name)]

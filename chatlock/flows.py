@@ -23,7 +23,7 @@ from chatlock.hooks import By, ClaimGranted, Hooks, MessagesFetched, TurnEnded
 from chatlock.inputs import Key, checked_key, key_hash
 from chatlock.inside import enter_turn, exit_turn
 from chatlock.intake import Intake
-from chatlock.io import Io, SyncIo, drive
+from chatlock.io import Io, SyncIo, drive, is_main_thread
 from chatlock.live import Live
 from chatlock.ops import inspect
 from chatlock.ops.base import Message
@@ -80,7 +80,7 @@ class Flows:
         self.nudge: Callable[[], None] = lambda: None
         self.prepare: Callable[[TurnCore], None] = lambda core: None
         self.closing = False
-        self.signals_raise = True  # Ctrl-C does, in the main thread
+        self.signals_raise: Callable[[threading.Thread], bool] = is_main_thread  # Ctrl-C does there
         self.live = Live()
 
     def after_fork(self) -> None:
@@ -278,8 +278,8 @@ class Flows:
             await self.store.io.shielded(self.leave_turn(core, error, request, stopped))
             if stopped or not isinstance(error, (Exception, *HANDED_BACK)):
                 raise
-            fields = {"claim_id": core.claim.claim_id, "agent": core.claim.agent, "error": type(error).__name__}
-            log.warning("turn.failed: %s", place_of(error), extra=fields)
+            fields = core.claim.named() | {"error": type(error).__name__}
+            log.warning("turn.failed: %s", place_of(error, handler.call), extra=fields)
         finally:
             exit_turn(core, self.hooks)
         return core.finished.granted if core.finished is not None else None
@@ -335,7 +335,7 @@ class Flows:
 
     def _exits_alone(self, core: TurnCore, error: BaseException) -> bool:
         """Whether an exit or interrupt is the handler's own doing: nobody else raises it there, or no caller awaits."""
-        heard = self.signals_raise and (core.raised_in or threading.current_thread()) is threading.main_thread()
+        heard = self.signals_raise(core.raised_in or threading.current_thread())
         by_signal = heard and not core.unattended and isinstance(error, SystemExit | KeyboardInterrupt)
         return not by_signal and not isinstance(error, asyncio.CancelledError)
 

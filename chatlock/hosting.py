@@ -53,7 +53,7 @@ class Host:
         if client._poller is not None:
             client._poller.close()
             client._poller, client._flows.nudge = None, lambda: None
-        client._flows.signals_raise = False  # whoever hosts hears them apart
+        client._flows.signals_raise = lambda os_thread: False  # whoever hosts hears them apart
 
     def open(self) -> None:
         """First use: an AsyncChatlock gets an event loop in an OS thread of its own."""

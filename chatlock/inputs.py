@@ -141,7 +141,11 @@ def _check_leaf(value: object, what: str) -> None:
         if abs(value) > INTEGER_MAX:
             raise InvalidInput("bad_number", f"{what} has an integer beyond 2**53")
     elif value is not None:
-        raise InvalidInput("not_json", f"{what} holds a value of type {type(value).__name__}, which JSON cannot carry")
+        raise InvalidInput(
+            "not_json",
+            f"{what} holds a value of type {type(value).__name__}, which JSON cannot carry: make it of"
+            " str, int, float, bool, None, list, tuple and dict",
+        )
 
 
 def _check_tree(value: object, what: str, bytes_max: int) -> None:

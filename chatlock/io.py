@@ -136,6 +136,11 @@ class Io(Protocol):
         ...
 
 
+def is_main_thread(os_thread: threading.Thread) -> bool:
+    """Whether Python raises its signals in this OS thread."""
+    return os_thread is threading.main_thread()
+
+
 class SyncIo:
     """Everything in the caller's own OS thread."""
 

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from chatlock.charging import starts_at
 from chatlock.dialects import PerDialect, wall_ms
 from chatlock.errors import ClaimLost
-from chatlock.inputs import Key
+from chatlock.inputs import Key, key_hash
 from chatlock.protocol import Status, held
 from chatlock.schema import messages, threads, turns
 
@@ -180,6 +180,11 @@ class Claim:
     lease_ms: int
     previous_incomplete: Incomplete | None = None
     asked_at: float = field(default_factory=time.monotonic, compare=False)
+
+    def named(self) -> dict[str, object]:
+        """What a log record names its turn by."""
+        thread_hash = key_hash(self.key)[:12]
+        return {"thread_hash": thread_hash, "token": self.token, "claim_id": self.claim_id, "agent": self.agent}
 
 
 @dataclass(frozen=True)

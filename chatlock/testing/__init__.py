@@ -5,9 +5,10 @@ Nothing here is imported by the product, and a client that no schedule or clock 
 
 from __future__ import annotations
 
+from chatlock.testing.cases import Case, DrillFailed
 from chatlock.testing.checker import check
 from chatlock.testing.clock import DatabaseClock, MonotonicClock
-from chatlock.testing.drill import Case, Drill, DrillFailed
+from chatlock.testing.drill import Drill
 from chatlock.testing.history import History
 from chatlock.testing.schedule import Played, Schedule, ScheduleFailed, Step, point
 

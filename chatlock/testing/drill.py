@@ -1,4 +1,4 @@
-"""Drives an application's handler through a crash, a takeover, a late finish, a duplicate and a stop, at every step.
+"""Drives an application's handler through crashes, takeovers, duplicates, arrivals and stops, at every step.
 
 A step is a point that the handler's call passes: `<op>.begin` and `<op>.commit` of what it asks of chatlock, and the
 points of its own (`chatlock.testing.point`).  What stands at a `.commit` has an open transaction: only a crash and a
@@ -7,10 +7,11 @@ stop of the caller can meet it there.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,97 +19,35 @@ from sqlalchemy.engine import URL
 
 from chatlock.client import Chatlock
 from chatlock.errors import ClaimLost, InvalidInput
-from chatlock.handlers import Handler
 from chatlock.protocol import AlreadyAnswered, Answered, Outcome, Queued
+from chatlock.testing.cases import FAULTS, INSIDE, Case, DrillFailed, noted
 from chatlock.testing.clock import DatabaseClock, MonotonicClock
 from chatlock.testing.schedule import SECONDS_MAX, Schedule, _Actor
+
+log = logging.getLogger("chatlock")
 
 TENANT = "drill"
 ROUNDS_MAX = 20
 PASSES_MS = 3_600_000
 """How far time moves at once: past every lease, window and backoff."""
 
-FAULTS: dict[str, str] = {
-    "crash": "the process is gone at this step, and another one takes over",
-    "reclaim": "it stands still until another one has taken over and answered, and then goes on",
-    "late": "it stands still until its claim is reclaimed, and then goes on before anyone has taken over",
-    "duplicate": "the same message is delivered again at this step",
-    "stop": "the caller is stopped at this step, as by Ctrl-C, and hands its turn back",
-}
-INSIDE = frozenset({"crash", "stop"})
-
 
 class Crashed(BaseException):
     """Ends what a crashed process still ran, once nothing of it can reach the database any more."""
 
 
-class DrillFailed(AssertionError):
-    """The handler, or what it did to the world, does not survive a fault; the message names each case."""
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The log leaves out what the drill itself brings about: claims that are reclaimed, and turns that find it out."""
 
+    def unexpected(record: logging.LogRecord) -> bool:
+        return record.msg != "turn.reclaimed" and getattr(record, "error", None) != ClaimLost.__name__
 
-@dataclass
-class Case:
-    """One fault at one step, and what came of it."""
-
-    fault: str
-    """crash, reclaim, late, duplicate or stop."""
-    step: int
-    """Where the fault came: the step's number, counted from 0."""
-    point: str
-    """The name of the point at that step."""
-    thread: str
-    """The case's own thread."""
-    messages: dict[str, Any]
-    """The payloads by message_id, in order."""
-    world: Any
-    """What the `world` function made for this case; None without one."""
-    runs: int = 0
-    """How often the handler was entered."""
-    reply: Any = None
-    """What the last message is answered with in the end."""
-    told: list[Outcome] = field(default_factory=list)
-    """What its callers were told, in order."""
-    errors: list[str] = field(default_factory=list)
-    """What the handler raised besides ClaimLost, by name of its class."""
-
-    def __str__(self) -> str:
-        return f"{self.fault} at step {self.step} ({self.point})"
-
-    @property
-    def last_id(self) -> str:
-        """The id of the message whose caller runs the turn."""
-        return list(self.messages)[-1]
-
-
-def _noted(handler: Handler, case: Case) -> Callable[..., Any]:
-    """The handler in its own shape; the case counts its runs and keeps what it raised."""
-
-    @contextmanager
-    def run() -> Iterator[None]:
-        case.runs += 1
-        try:
-            yield
-        except ClaimLost:
-            raise
-        except Exception as error:
-            case.errors.append(type(error).__name__)
-            raise
-
-    def call(turn: Any) -> Any:
-        with run():
-            return handler.call(turn)
-
-    async def call_async(turn: Any) -> Any:
-        with run():
-            return await handler.call(turn)
-
-    async def stream(turn: Any) -> AsyncIterator[Any]:
-        with run():
-            async with aclosing(handler.call(turn)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-
-    return {"sync": call, "async": call_async, "stream": stream}[handler.kind]
+    log.addFilter(unexpected)
+    try:
+        yield
+    finally:
+        log.removeFilter(unexpected)
 
 
 class _Stand(Schedule):
@@ -178,6 +117,7 @@ class Drill:
     def __init__(self, url: str | URL) -> None:
         self._clock, self._monotonic = DatabaseClock.install(url), MonotonicClock()
         self._outside, self._first, self._second = (self._client(url) for _ in range(3))
+        self._first._flows.signals_raise = lambda os_thread: True  # the caller's stands for a main one
         self._handler: Callable[..., Any] = lambda turn: None
         self._case: Case | None = None
         self._cases = 0
@@ -205,31 +145,47 @@ class Drill:
         """Plays every fault at every step of `handler`, each in a thread of its own, and returns the cases.
 
         Afterwards each message must be answered once, verify must hold, no caller may have been told a falsehood, and
-        check must pass.  Raises DrillFailed, which names every case that does not hold; InvalidInput.
+        check must pass.  Raises DrillFailed, which names every case that does not hold, and whose cause is what the
+        handler or the check raised first; InvalidInput.
 
         Args:
             handler: handler(turn), or handler(world, turn) with a world.  Sync, async or an async generator.
             world: Makes what stands for the world outside, for each case anew: a mailbox, a shop.
-            messages: The payloads that its turn finds; at least one.
+            messages: The payloads that its turn finds; at least one.  What `arrival` brings is the last of them once
+                more, as another message.
             check: check(case) asserts that the world is as it should be.
-            faults: Which faults to play: crash, reclaim, late, duplicate, stop.
+            faults: Which faults to play: crash, arrival, reclaim, late, duplicate, stop.
         """
+        __tracebackhide__ = True
         unknown = [fault for fault in faults if fault not in FAULTS]
         if unknown or not messages:
             raise InvalidInput("bad_drill", f"a drill needs messages, and faults among {', '.join(FAULTS)}")
         play = partial(self._play, handler, world, list(messages), check)
-        plain, points = play("none", -1, "")
-        if isinstance(plain, str):
-            raise DrillFailed(f"the handler fails without any fault: {plain}")
-        found = [
-            play(fault, step, point)[0]
-            for fault in faults
-            for step, point in enumerate(points)
-            if fault in INSIDE or not point.endswith(".commit")
-        ]
-        if failed := [case for case in found if isinstance(case, str)]:
-            raise DrillFailed("\n".join([f"{len(failed)} of {len(found)} cases failed:", *failed]))
-        return tuple(case for case in found if isinstance(case, Case))
+        with _quiet():
+            plain, points = play("none", -1, "")
+            self._verify([plain])
+            if plain.failure is not None:
+                raise DrillFailed(f"the handler fails without any fault: {plain._what_failed()}") from plain._cause
+            found = [
+                play(fault, step, point)[0]
+                for fault in faults
+                for step, point in enumerate(points)
+                if fault in INSIDE or not point.endswith(".commit")
+            ]
+            self._verify(found)
+        if failed := [case for case in found if case.failure is not None]:
+            lines = [f"{len(failed)} of {len(found)} cases failed:"]
+            lines += [f"{case}: {case._what_failed()}" for case in failed]
+            lines += [f"({fault}: {FAULTS[fault]})" for fault in dict.fromkeys(case.fault for case in failed)]
+            raise DrillFailed("\n".join(lines)) from failed[0]._cause
+        return tuple(found)
+
+    def _verify(self, cases: Sequence[Case]) -> None:
+        """One look at all of them: a breach names its thread."""
+        by_thread = {case.thread: case for case in cases if case.failure is None}
+        for breach in self._outside.verify(tenant=TENANT).breaches:
+            if breach.thread in by_thread:
+                by_thread[breach.thread].failure = DrillFailed(f"{breach.invariant}: {breach.text}")
 
     # -- one case ----------------------------------------------------------------------------------------------------
     def _play(
@@ -241,20 +197,21 @@ class Drill:
         fault: str,
         step: int,
         point: str,
-    ) -> tuple[Case | str, list[str]]:
-        """The case, or what is wrong with it; and the points that its caller passed."""
+    ) -> tuple[Case, list[str]]:
+        """The case, and the points that its caller passed."""
         self._cases += 1
         thread = f"case-{self._cases}"
         made = world() if world is not None else None
-        case = Case(fault, step, point, thread, {f"{thread}-{n}": p for n, p in enumerate(payloads, 1)}, made)
+        by_id = {f"{thread}-{n}": payload for n, payload in enumerate(payloads, 1)}
+        case = Case(fault, step, point, thread, by_id, list(by_id)[-1], made)
         bound = partial(handler, made) if world is not None else handler
         for chat in (self._first, self._second):
             chat._flows.handlers.pop("default", None)
             chat.handler()(bound)
             registered = chat._flows.handlers["default"]
-            chat._flows.handlers["default"] = replace(registered, call=_noted(registered, case))
-        for message_id in list(case.messages)[:-1]:
-            self._outside.submit(thread, case.messages[message_id], message_id=message_id, wait_ms=0)
+            chat._flows.handlers["default"] = replace(registered, call=noted(registered, case))
+        for message_id in list(by_id)[:-1]:
+            self._store(case, message_id)
         points: list[str] = []
         try:
             self._drive(case, points)
@@ -262,7 +219,7 @@ class Drill:
             self._judge(case)
             check(case)
         except Exception as error:  # noqa: BLE001  every case is played, and each that failed is told
-            return f"{case}: {type(error).__name__}: {error}", points
+            case.failure = error
         return case, points
 
     def _drive(self, case: Case, points: list[str]) -> None:
@@ -291,6 +248,13 @@ class Drill:
             case "crash":
                 self._settle(case)
                 stand.go_to_its_end(dead=True)
+            case "arrival" if case.point.endswith(".commit"):
+                stand.go_to_its_end(dead=True)
+                self._arrive(case)
+            case "arrival":
+                self._arrive(case)
+                self._settle(case)
+                stand.go_to_its_end(dead=True)
             case "reclaim":
                 self._pass_time()
                 self._settle(case, ask=False)
@@ -307,7 +271,16 @@ class Drill:
 
     def _submit(self, chat: Chatlock, case: Case) -> Outcome:
         """What a caller does with the last message; asking again is always safe."""
-        return chat.submit(case.thread, case.messages[case.last_id], message_id=case.last_id, wait_ms=0)
+        return chat.submit(case.thread, case.messages[case.own_id], message_id=case.own_id, wait_ms=0)
+
+    def _store(self, case: Case, message_id: str) -> None:
+        """What somebody does who has no handler."""
+        self._outside.submit(case.thread, case.messages[message_id], message_id=message_id, wait_ms=0)
+
+    def _arrive(self, case: Case) -> None:
+        later_id = f"{case.own_id}-later"
+        case.messages[later_id] = case.messages[case.own_id]
+        self._store(case, later_id)
 
     def _note(self, case: Case, came: object) -> None:
         if isinstance(came, Outcome):
@@ -337,14 +310,14 @@ class Drill:
         return [self._outside.status(case.thread, message_id) for message_id in case.messages]
 
     def _judge(self, case: Case) -> None:
+        replies = {}
         for outcome in self._outcomes(case):
             if not isinstance(outcome, AlreadyAnswered):
                 raise DrillFailed(f"message {outcome.message_id} ended as {type(outcome).__name__}")
-            case.reply = outcome.reply
+            replies[outcome.message_id] = outcome.reply
+        case.reply = replies[case.own_id]
         for told in case.told:
             if isinstance(told, Answered | AlreadyAnswered) and told.reply != case.reply:
                 raise DrillFailed(f"a caller was told {told.reply!r}, and the reply is {case.reply!r}")
         if sum(isinstance(told, Answered) for told in case.told) > 1:
             raise DrillFailed("two callers were told Answered, and would both show the reply")
-        for breach in self._outside.verify(tenant=TENANT).breaches:
-            raise DrillFailed(f"{breach.invariant}: {breach.text}")

@@ -7,6 +7,7 @@ conformance/test_own_transaction.py, a store that was moved in cli/test_move.py.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import re
@@ -39,6 +40,7 @@ from chatlock import (
 )
 from chatlock.cli import main
 from chatlock.errors import ChatlockError, LoginRefused, StoreReadOnly
+from chatlock.inputs import Key, key_hash
 from tests.acceptance.life import AT_ONCE, read, until
 from tests.support import servers
 from tests.support.databases import Database, connect
@@ -433,6 +435,41 @@ def test_nothing_secret_is_logged_whatever_user_code_raises(sqlite_database: Dat
         chat.submit("sent", PAYLOAD, agent="delivers")
         for event in ("hook.failed", "turn.failed", "turn.on_lost_failed", "intent.failed"):
             until(lambda event=event: [text for text in ears.said if text.startswith(event)], what=event)
+
+
+def test_line_of_a_failed_turn_names_the_reason_and_the_handler(
+    sqlite_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    def returns(turn: Any) -> Any:
+        return {1}
+
+    def finishes(turn: Any) -> Any:
+        turn.finish({1})
+
+    def raises(turn: Any) -> Any:
+        raise ValueError(PAYLOAD)
+
+    refused = ": reply holds a value of type set, which JSON cannot carry: make it of str, int, "
+    expected = {
+        "returns": (functools.partial(returns), f"InvalidInput (not_json) at {line_of(returns)} in returns{refused}"),
+        "finishes": (finishes, f"InvalidInput (not_json) at {line_of(finishes, 1)} in finishes{refused}"),
+        "raises": (raises, f"ValueError at {line_of(raises, 1)} in raises"),
+    }
+    with Chatlock(sqlite_database.url, tenant=TENANT, poller=False) as chat:
+        for agent, (handler, line) in expected.items():
+            caplog.clear()
+            chat.handler(agent)(handler)
+            chat.submit(agent, PAYLOAD, agent=agent, wait_ms=0)
+            (told,) = caplog.records
+            assert told.message.startswith(f"turn.failed: {line}")
+            assert vars(told).items() >= {
+                ("thread_hash", key_hash(Key(TENANT, agent))[:12]), ("token", 1), ("agent", agent)
+            }  # fmt: skip
+
+
+def line_of(function: Any, below: int = 0) -> str:
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno + below}"
 
 
 def test_control_a_leak_is_heard(ears: Ears) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from chatlock import AsyncTurn, ClaimLost, InvalidInput, Turn
 from chatlock.testing import Case, Drill, DrillFailed, point
-from chatlock.testing.drill import FAULTS, INSIDE
+from chatlock.testing.cases import FAULTS, INSIDE
 from tests.support import ROOT
 from tests.support.databases import Database
 
@@ -88,10 +89,58 @@ def test_careful_handler_survives_every_fault_at_every_step(drill: Drill) -> Non
 def test_careless_handler_is_caught_where_it_is_careless(fast: Drill) -> None:
     assert failures(fast, careless, world=Mailbox, check=one_mail) == {
         "crash": ["mail.end", "finish_hot.begin", "finish_hot.commit"],
+        "arrival": ["mail.end", "finish_hot.begin", "finish_hot.commit"],
         "reclaim": ["mail.begin", "mail.end", "finish_hot.begin"],
         "late": ["mail.begin", "mail.end", "finish_hot.begin"],
         "stop": ["mail.end", "finish_hot.begin", "finish_hot.commit"],
     }
+
+
+class Outbox:
+    """A provider that knows a key, and tells which messages its mails answer."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, list[str]] = {}
+
+    def send(self, key: str, *ids: str) -> None:
+        self.by_key.setdefault(key, list(ids))
+
+
+def each_was_answered_once(case: Case) -> None:
+    answered = [message_id for ids in case.world.by_key.values() for message_id in ids]
+    assert sorted(answered) == sorted(case.messages)
+
+
+def test_effect_under_one_key_for_the_turn_is_lost_for_a_message_that_arrives(fast: Drill) -> None:
+    def one_mail_a_turn(box: Outbox, turn: Turn) -> str:
+        point("mail.begin")
+        box.send(turn.step_key("mail"), *(message.message_id for message in turn.messages))
+        point("mail.end")
+        return "sent"
+
+    about: dict[str, Any] = {"world": Outbox, "check": each_was_answered_once}
+    assert failures(fast, one_mail_a_turn, **about) == {
+        "arrival": ["mail.end", "finish_hot.begin", "finish_hot.commit"]
+    }
+    with pytest.raises(DrillFailed, match=r"\(arrival: .* another message arrives, and the next turn has both\)"):
+        fast.run(one_mail_a_turn, faults=["arrival"], **about)
+
+
+def test_effect_under_a_key_for_each_message_survives_every_fault(fast: Drill) -> None:
+    held: list[int] = []
+
+    def one_mail_a_message(box: Outbox, turn: Turn) -> str:
+        held.append(len(turn.messages))
+        for message in turn.messages:
+            point("mail.begin")
+            box.send(turn.step_key(f"mail:{message.message_id}"), message.message_id)
+            point("mail.end")
+        return "sent"
+
+    cases = fast.run(one_mail_a_message, world=Outbox, check=each_was_answered_once)
+    assert set(held) == {1, 2}
+    assert {len(case.messages) for case in cases if case.fault != "arrival"} == {1}
+    assert {len(case.messages) for case in cases if case.fault == "arrival"} == {2}
 
 
 def test_check_before_the_effect_keeps_a_late_turn_from_making_it(fast: Drill) -> None:
@@ -167,6 +216,32 @@ def test_callers_are_told_one_answer(fast: Drill) -> None:
     assert all(len(case.told) > 1 for case in cases if case.fault == "duplicate")
 
 
+def test_stop_hands_the_turn_back_uncharged(fast: Drill) -> None:
+    def sees(log: list[str], turn: Turn) -> str:
+        before = turn.previous_incomplete
+        log.append(before.state if before is not None else "none")
+        point("inside")
+        return "ok"
+
+    cases = fast.run(sees, world=list, faults=["stop"])
+    (inside,) = [case for case in cases if case.point == "inside"]
+    assert inside.world == ["none", "released"]
+
+
+def test_log_leaves_out_what_the_drill_brings_about(fast: Drill, caplog: pytest.LogCaptureFixture) -> None:
+    def fails_when_it_is_run_again(turn: Turn) -> str:
+        if turn.previous_incomplete is not None and turn.previous_incomplete.state == "reclaimed":
+            raise RuntimeError("not again")
+        point("once")
+        return "ok"
+
+    fast.run(fails_when_it_is_run_again, faults=["reclaim", "late", "stop"])
+    assert {record.message.partition(" at ")[0] for record in caplog.records} == {"turn.failed: RuntimeError"}
+    caplog.clear()
+    logging.getLogger("chatlock").warning("turn.reclaimed")
+    assert caplog.messages == ["turn.reclaimed"]
+
+
 def test_handlers_of_every_kind_are_driven(fast: Drill) -> None:
     async def answers(turn: AsyncTurn) -> str:
         await turn.mark("here")
@@ -191,12 +266,26 @@ def test_turn_finds_all_the_messages(fast: Drill) -> None:
     assert {case.reply for case in cases if case.point == "finish_hot.begin"} == {"one two"}
 
 
-def test_handler_that_fails_by_itself_is_refused(fast: Drill) -> None:
-    def broken(turn: Turn) -> str:
-        raise RuntimeError
+def test_what_the_handler_raised_is_the_cause(fast: Drill) -> None:
+    def takes_nothing() -> str:
+        return "ok"
 
-    with pytest.raises(DrillFailed, match="without any fault"):
-        fast.run(broken)
+    said = r"^the handler fails without any fault: .* ended as Dead; the handler raised TypeError: .*takes_nothing\(\)"
+    with pytest.raises(DrillFailed, match=said) as raised:
+        fast.run(takes_nothing)
+    assert isinstance(raised.value.__cause__, TypeError)
+
+    def refuses(turn: Turn) -> str:
+        point("once")
+        if turn.previous_incomplete is not None:
+            raise LookupError
+        return "ok"
+
+    with pytest.raises(
+        DrillFailed, match=r"crash at step \d+ \(once\): .* the handler raised LookupError at "
+    ) as raised:
+        fast.run(refuses, faults=["crash"])
+    assert isinstance(raised.value.__cause__, LookupError)
 
 
 def test_check_that_fails_without_any_fault_is_told(fast: Drill) -> None:
@@ -228,11 +317,16 @@ def test_example_of_the_docs_passes_and_its_careless_twin_does_not(tmp_path: Pat
     """As an application runs it: pytest finds the fixtures by the plugin's entry point."""
     page = (ROOT / "docs" / "testing-your-handler.md").read_text()
     example = page.partition("```python\n")[2].partition("```")[0]
-    careless_example = example.replace('turn.step_key("order")', "str(turn.token)")
-    assert careless_example != example
+    key = 'f"{turn.key.tenant}:{turn.key.thread}:{message.message_id}"'
+    assert key in example
     (tmp_path / "test_shop.py").write_text(example)
-    (tmp_path / "test_careless.py").write_text(careless_example)
-    for name, code, said in (("test_shop.py", 0, "1 passed"), ("test_careless.py", 1, "crash at step")):
+    (tmp_path / "test_careless.py").write_text(example.replace("turn.key.thread", "turn.token"))
+    (tmp_path / "test_one_key.py").write_text(example.replace(key, 'turn.step_key("order")'))
+    for name, code, said in (
+        ("test_shop.py", 0, "1 passed"),
+        ("test_careless.py", 1, "crash at step"),
+        ("test_one_key.py", 1, "arrival at step"),
+    ):
         ran = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey", name],
             cwd=tmp_path, capture_output=True, text=True, check=False,
