@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from chatlock.charging import starts_at
@@ -49,6 +49,11 @@ class Why:
     frees_in_ms: int | None = None
     names_thread: bool = True
 
+    @property
+    def ends_live(self) -> bool:
+        """Whether the command would end a turn that lives."""
+        return "--force" in self.command
+
 
 def explain(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
     """The cause of the thread's present state."""
@@ -78,16 +83,17 @@ def _running(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
     if expires_at < now:
         return _stale(thread, around, limits, f"{turn}; its {'window' if at_window else 'lease'} passed", at_window)
     free = ("threads", "free", "--turn", str(thread.token), "--force", "--reason", "WHY")
+    look = ("threads", "show")  # it goes on by itself
     left_ms = ends_at - now + 2 * limits.sweep_ms
     silent_ms = now - (expires_at - lease_ms)
     if beats and not at_window and silent_ms > 2 * limits.beat_ms:
         text = f"{turn}; its last heartbeat was {_ago(silent_ms)}"
-        return Why(Cause.SILENT, text, free, "when its lease passes", expires_at - now + 2 * limits.sweep_ms)
+        return Why(Cause.SILENT, text, look, "when its lease passes", expires_at - now + 2 * limits.sweep_ms)
     if at_window or 2 * (now - claimed_at) > ends_at - claimed_at:
         text = f"{turn}; it has run for over half of its window of {span(ends_at - claimed_at)}"
         return Why(Cause.HUNG, text, free, "when its window ends", left_ms)
     text = f"{turn}; its last heartbeat was {_ago(silent_ms)}" if beats else f"{turn}, without a heartbeat"
-    return Why(Cause.ALIVE, text, free, "when its turn ends, or its window", left_ms)
+    return Why(Cause.ALIVE, text, look, "when its turn ends, or its window", left_ms)
 
 
 def _stale(thread: ThreadReport, around: Surroundings, limits: Limits, what: str, at_window: bool) -> Why:
@@ -98,7 +104,10 @@ def _stale(thread: ThreadReport, around: Surroundings, limits: Limits, what: str
     free = ("threads", "free", "--turn", str(thread.token), "--reason", "WHY")
     # a sweeper must see the same beat twice, two beats and a second apart
     within_ms = 2 * limits.beat_ms + 1_000 + 2 * limits.sweep_ms
-    return Why(Cause.HUNG if at_window else Cause.DEAD, what, free, "by a sweep", within_ms)
+    if not _unseen(thread, around):
+        what = f"{what}; a poller left its mark {_ago(thread.now - around.service.swept_at)}"
+    stale = Why(Cause.HUNG if at_window else Cause.DEAD, what, free, "by a sweep", within_ms)
+    return _if_swept(stale, thread, around)
 
 
 def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
@@ -106,12 +115,13 @@ def _waiting(thread: ThreadReport, around: Surroundings, limits: Limits) -> Why:
     start = starts_at(thread.not_before, thread.quiet_until, now, limits.backoff_max_ms)
     if start > now:
         text = _delay(thread, around, limits)
-        return Why(Cause.DELAYED, text, ("threads", "show"), "by its next turn", start - now + limits.sweep_ms)
+        within_ms = start - now + limits.sweep_ms
+        return _if_swept(Why(Cause.DELAYED, text, ("threads", "show"), "by its next turn", within_ms), thread, around)
     overdue_ms = now - max(thread.due_at if thread.due_at is not None else now, start)
     if overdue_ms <= OVERDUE_MS:
-        return _elsewhere(
-            Cause.DUE, f"{_messages(thread)}{_tried(thread, limits)}", "top", "by the next sweep", 2 * limits.sweep_ms
-        )
+        text = f"{_messages(thread)}{_tried(thread, limits)}"
+        due = _elsewhere(Cause.DUE, text, "top", "by the next sweep", 2 * limits.sweep_ms)
+        return _if_swept(due, thread, around)
     waits = f"{_messages(thread)}, due for {span(overdue_ms)}{_tried(thread, limits)}"
     if _unseen(thread, around):
         return _no_poller(thread, around, waits)
@@ -148,9 +158,24 @@ def _elsewhere(cause: Cause, text: str, command: str, frees_by: str | None = Non
 
 
 def _no_poller(thread: ThreadReport, around: Surroundings, what: str) -> Why:
-    since = f"for {span(thread.now - around.service.swept_at)}" if around.service.swept_at else "yet"
-    text = f"{what}; no poller has swept {since}: start the application, or a poller beside it"
+    text = f"{what}; {_unswept(thread, around)}: start the application, or a poller beside it"
     return _elsewhere(Cause.NO_POLLER, text, "poller")
+
+
+def _if_swept(why: Why, thread: ThreadReport, around: Surroundings) -> Why:
+    """The same, but it ends by itself only if somebody sweeps: nobody may, and then no time can be told."""
+    if not _unseen(thread, around):
+        return why
+    text, frees_by = (
+        f"{why.text}; {_unswept(thread, around)}",
+        f"{why.frees_by}, once a poller or a client with one runs",
+    )
+    return replace(why, text=text, frees_by=frees_by, frees_in_ms=None)
+
+
+def _unswept(thread: ThreadReport, around: Surroundings) -> str:
+    since = f"for {span(thread.now - around.service.swept_at)}" if around.service.swept_at else "yet"
+    return f"no poller has swept {since}"
 
 
 def _delay(thread: ThreadReport, around: Surroundings, limits: Limits) -> str:

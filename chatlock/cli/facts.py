@@ -113,7 +113,8 @@ def why_text(thread: ThreadReport, why: Why) -> str:
     frees = "does not free itself" if why.frees_by is None else f"frees itself {why.frees_by}{within}"
     if why.cause in (Cause.NOTHING_PENDING, Cause.DELETED):
         frees = "there is nothing to free"
-    return f"{thread.thread_id}: {why.cause.value} ({why.text}); {frees}; now: {why_command(thread, why)}"
+    then = "to end a turn that lives" if why.ends_live else "now"
+    return f"{thread.thread_id}: {why.cause.value} ({why.text}); {frees}; {then}: {why_command(thread, why)}"
 
 
 STUCK_HEADER = ("TENANT", "THREAD", "STUCK", "CAUSE", "TURN", "PENDING", "NOW")

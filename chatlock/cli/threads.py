@@ -97,9 +97,10 @@ def ls(
         raise click.UsageError("--after needs --tenant")
     with context.console() as console:
         if stuck:
-            found = console.stuck(context.scope(), STUCK_MS if older is None else older, limit, agent=agent)
+            older_ms = STUCK_MS if older is None else older
+            found = console.stuck(context.scope(), older_ms, limit, agent=agent)
             lines = [stuck_line(one, all_tenants=context.all_tenants) for one in found]
-            context.show_lines(STUCK_HEADER, lines, "no thread is stuck")
+            context.show_lines(STUCK_HEADER, lines, f"no thread is stuck for {span(older_ms)} or more")
             if found:
                 click.get_current_context().exit(STUCK)
             return

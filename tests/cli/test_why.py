@@ -35,18 +35,19 @@ LINES = {
     " does not free itself; now: chatlock doctor",
     "hung": "hung: holder hung (turn 1 of worker-1, claimed 6 min ago; it has run for over half of its window of"
     " 10 min); frees itself when its window ends in 3 min;"
-    " now: chatlock threads free --turn 1 --force --reason WHY --tenant acme hung",
+    " to end a turn that lives: chatlock threads free --turn 1 --force --reason WHY --tenant acme hung",
     "silent": "silent: holder silent (turn 1 of worker-2, claimed 20 s ago; its last heartbeat was 7 s ago);"
     " frees itself when its lease passes in 5 s;"
-    " now: chatlock threads free --turn 1 --force --reason WHY --tenant acme silent",
-    "stale": "stale: holder dead (turn 1 of worker-3, claimed 20 s ago; its lease passed 10 s ago);"
-    " frees itself by a sweep in 9 s; now: chatlock threads free --turn 1 --reason WHY --tenant acme stale",
+    " now: chatlock threads show --tenant acme silent",
+    "stale": "stale: holder dead (turn 1 of worker-3, claimed 20 s ago; its lease passed 10 s ago;"
+    " a poller left its mark 10 s ago); frees itself by a sweep in 9 s;"
+    " now: chatlock threads free --turn 1 --reason WHY --tenant acme stale",
     "unbeaten": "unbeaten: holder alive (turn 1 of worker-4, claimed 7 s ago, without a heartbeat);"
     " frees itself when its turn ends, or its window in 9 min;"
-    " now: chatlock threads free --turn 1 --force --reason WHY --tenant acme unbeaten",
+    " now: chatlock threads show --tenant acme unbeaten",
     "alive": "alive: holder alive (turn 1 of worker-1, claimed 5 s ago; its last heartbeat was 2 s ago);"
     " frees itself when its turn ends, or its window in 9 min;"
-    " now: chatlock threads free --turn 1 --force --reason WHY --tenant acme alive",
+    " now: chatlock threads show --tenant acme alive",
     "delayed": "delayed: head delayed (its last turn ended failed (TimeoutError); used attempts: 1 of 5,"
     " stalls: 0 of 20); frees itself by its next turn in 2 s; now: chatlock threads show --tenant acme delayed",
     "due": "due: due now (1 message waits); frees itself by the next sweep in 2 s; now: chatlock top --all-tenants",
@@ -70,7 +71,18 @@ def test_line_of_a_thread_that_waits_for_a_slot(scene: Scene) -> None:
 def test_line_without_a_poller(fresh: Scene) -> None:
     fresh.claim(fresh.send("held", "m1"), "worker-1")
     fresh.send("waits", "m1", "m2")
-    fresh.clock.advance(60_000)
+    once = "once a poller or a client with one runs"
+    assert fresh.run("why", "waits").stdout == (
+        f"waits: due now (2 messages wait; no poller has swept yet); frees itself by the next sweep, {once};"
+        " now: chatlock top --all-tenants\n"
+    )
+    fresh.clock.advance(13_000)
+    assert fresh.run("why", "held").stdout == (
+        "held: holder dead (turn 1 of worker-1, claimed 13 s ago; its lease passed 3 s ago; no poller has swept yet);"
+        f" frees itself by a sweep, {once};"
+        " now: chatlock threads free --turn 1 --reason WHY --tenant acme held\n"
+    )
+    fresh.clock.advance(47_000)
     assert fresh.run("why", "waits").stdout == (
         "waits: no poller (2 messages wait, due for 60 s; no poller has swept yet: start the application, or a poller"
         " beside it); does not free itself; now: chatlock poller\n"
@@ -80,6 +92,14 @@ def test_line_without_a_poller(fresh: Scene) -> None:
         "held: no poller (turn 1 of worker-1, claimed 60 s ago; its lease passed 50 s ago; no poller has swept for"
         " 10 min: start the application, or a poller beside it); does not free itself; now: chatlock poller\n"
     )
+
+
+def test_a_list_without_stuck_threads_says_how_far_it_looked(fresh: Scene) -> None:
+    fresh.send("waits", "m1")
+    fresh.clock.advance(29_000)
+    for arguments, span_ in (((), "30 s"), (("--older", "5m"), "5 min")):
+        result = fresh.run("threads", "ls", "--stuck", *arguments)
+        assert (result.exit_code, result.stderr) == (0, f"no thread is stuck for {span_} or more\n")
 
 
 def test_a_list_tells_of_each_thread_what_why_tells_of_it_alone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
