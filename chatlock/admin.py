@@ -16,6 +16,7 @@ from chatlock.inputs import (
     checked_id,
     checked_int,
     checked_ms,
+    checked_word,
     digest,
     payload_json,
     plain,
@@ -88,8 +89,7 @@ class Admin:
     async def stop(self, key: Key, turn: int, queued: Backlog, grace_ms: int) -> CancelReceipt:
         checked_int(turn, "turn")
         checked_ms(grace_ms, "grace_ms", least=1)
-        if queued not in BACKLOGS:
-            raise InvalidInput("bad_queued", f"queued must be one of {', '.join(BACKLOGS)}")
+        checked_word(queued, "queued", BACKLOGS)
         far, backlog = self.flows.config.limits.backoff_max_ms, cast("Backlog", plain(queued))
         receipt = await self.store.transaction(
             "stop", lambda c: stop.stop(c, key, turn, backlog, grace_ms=grace_ms, backoff_max_ms=far)

@@ -40,6 +40,7 @@ PG_SESSION = (
     "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'"
 )
 
+PG_TEXT = {"client_encoding": "UTF8"}  # whatever the server, its role or the URL would have otherwise
 PG_PATIENCE = {"connect_timeout": 5, "tcp_user_timeout": 15_000}
 
 WALL_PG = "(extract(epoch FROM clock_timestamp())*1000)::bigint"
@@ -126,6 +127,7 @@ class Fault(StrEnum):
     LOCKED = "locked"
     DISCONNECT = "disconnect"
     LOGIN = "login"
+    TOO_MANY = "too_many"
     NO_DATABASE = "no_database"
     CANNOT_OPEN = "cannot_open"
     NOT_A_DATABASE = "not_a_database"
@@ -145,11 +147,14 @@ _PG_FAULTS = {
     "53100": Fault.FULL, "58030": Fault.DISK, "25006": Fault.READ_ONLY, "42501": Fault.READ_ONLY,
     "42P01": Fault.NO_SCHEMA, "3F000": Fault.NO_SCHEMA, "42703": Fault.NO_SCHEMA,
     "57P01": Fault.DISCONNECT, "57P02": Fault.DISCONNECT, "57P03": Fault.DISCONNECT, "25P03": Fault.DISCONNECT,
-    "57P05": Fault.DISCONNECT, "53300": Fault.DISCONNECT,
+    "57P05": Fault.DISCONNECT, "53300": Fault.TOO_MANY,
     "28P01": Fault.LOGIN, "28000": Fault.LOGIN, "3D000": Fault.NO_DATABASE,
 }  # fmt: skip
 # libpq keeps no SQLSTATE of a refused login; a server that speaks another language is told as one out of reach
 _PG_REFUSALS = {
+    Fault.TOO_MANY: re.compile(
+        r"too many (connections|clients)|connection slots are reserved|no more connections allowed"
+    ),
     Fault.NO_DATABASE: re.compile(r'database "[^"]*" does not exist|no such database'),
     Fault.LOGIN: re.compile(
         r"authentication failed|pg_hba\.conf|permission denied for database|no such user"
@@ -212,7 +217,7 @@ def make_engine(
     if pooled:
         arguments = {"poolclass": QueuePool, "pool_size": pool_size, "max_overflow": 0, "pool_timeout": 60}
     connect_args: dict[str, Any] = (
-        {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else _pg_patience(url)
+        {"timeout": 0, "check_same_thread": False} if url.get_backend_name() == "sqlite" else _pg_arguments(url)
     )
     if pooler == "transaction" and url.get_backend_name() == "postgresql":
         connect_args["prepare_threshold"] = None
@@ -236,9 +241,9 @@ def make_engine(
     return engine
 
 
-def _pg_patience(url: URL) -> dict[str, Any]:
-    """A server that does not answer is given up within seconds, unless the URL says otherwise."""
-    return {name: value for name, value in PG_PATIENCE.items() if name not in url.query}
+def _pg_arguments(url: URL) -> dict[str, Any]:
+    """Text is UTF-8.  A server that does not answer is given up within seconds, unless the URL says otherwise."""
+    return {name: value for name, value in PG_PATIENCE.items() if name not in url.query} | PG_TEXT
 
 
 @contextmanager

@@ -289,10 +289,11 @@ class Executor:
                 elif fault is Fault.LOCKED:
                     lock_waits += 1
                     again, pause = lock_waits <= lock_waits_max, 0.0
-                elif fault is Fault.DISCONNECT:
+                elif fault in (Fault.DISCONNECT, Fault.TOO_MANY):
                     reconnects += 1
                     again, pause = reconnects <= RECONNECTS_MAX, random.uniform(0.5, 1.0) * 0.1 * 2**reconnects
-                    self._forget_connections()
+                    if fault is Fault.DISCONNECT:  # where there are too many, those that are open go on
+                        self._forget_connections()
                 if not again:
                     raise typed_error(error, fault, commit_unknown=commit_unknown) from None
             self._gate.sleep(pause)

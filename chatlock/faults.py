@@ -46,6 +46,11 @@ REMEDIES: dict[Fault, tuple[type[ChatlockError], str]] = {
         "the server has no such database; check the database's name in its URL, or create it and run `chatlock db"
         " upgrade`",
     ),
+    Fault.TOO_MANY: (
+        StoreUnavailable,
+        "the server has no connection left for this role or database; lower pool_size, run fewer processes, or raise"
+        " the limit (CONNECTION LIMIT, max_connections)",
+    ),
     Fault.CANNOT_OPEN: (
         StoreUnavailable,
         "the database file cannot be opened; check that its folder exists and may be read and written",

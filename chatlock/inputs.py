@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,11 @@ ID_BYTES_MAX = 200
 PAYLOAD_BYTES_MAX = 256 * 1024
 REPLY_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 64
+REPLY_DEPTH_MAX = 80
+"""Some levels more than a payload may have: a reply often holds what it answers."""
 INTEGER_MAX = 2**53
+MS_MAX = 10**12
+"""31 years: a wait that is much longer overflows the clocks of threads."""
 MAY_BE_ZERO = frozenset({"backoff_ms", "backoff_max_ms", "hand_offs_max", "mid_fetches_max", "window_runs_min"})
 
 
@@ -61,7 +66,7 @@ def checked_key(tenant: str | None, thread: object) -> Key:
     return Key(checked_id(tenant, "tenant"), checked_id(thread, "thread"))
 
 
-def checked_ms(value: object, name: str, *, least: int = 0, most: int = INTEGER_MAX) -> int:
+def checked_ms(value: object, name: str, *, least: int = 0, most: int = MS_MAX) -> int:
     """`value` if it is a whole number of milliseconds between `least` and `most`."""
     return checked_int(value, name, least=least, most=most, of=" of milliseconds")
 
@@ -88,11 +93,16 @@ def check_callable(value: object, name: str) -> None:
         raise InvalidInput(f"bad_{name}", f"{name} must be callable, not {type(value).__name__}")
 
 
-def checked_priority(name: str) -> int:
+def checked_word(value: object, name: str, words: Collection[str]) -> str:
+    """`value` if it is one of `words`."""
+    if not isinstance(value, str) or value not in words:
+        raise InvalidInput(f"bad_{name}", f"{name} must be one of {', '.join(words)}")
+    return value
+
+
+def checked_priority(name: object) -> int:
     """The number of a class.  Raises InvalidInput for what is none."""
-    if name not in PRIORITIES:
-        raise InvalidInput("bad_priority", f"priority must be one of {', '.join(PRIORITIES)}")
-    return PRIORITIES[name]
+    return PRIORITIES[checked_word(name, "priority", PRIORITIES)]
 
 
 def checked_limits(limits: object) -> Limits:
@@ -102,9 +112,9 @@ def checked_limits(limits: object) -> Limits:
     for name, value in vars(limits).items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidInput("bad_limits", f"{name} must be an int, not {type(value).__name__}")
-        least = 0 if name in MAY_BE_ZERO else 1
-        if not least <= value <= INTEGER_MAX:
-            raise InvalidInput("bad_limits", f"{name} must be between {least} and 2**53, not {value}")
+        least, most = 0 if name in MAY_BE_ZERO else 1, MS_MAX if name.endswith("_ms") else INTEGER_MAX
+        if not least <= value <= most:
+            raise InvalidInput("bad_limits", f"{name} must be between {least} and {most}, not {value}")
     if limits.beat_ms >= limits.lease_ms:
         raise InvalidInput(
             "bad_limits", "beat_ms must be below lease_ms, else no beat comes in time to extend the lease"
@@ -148,7 +158,7 @@ def _check_leaf(value: object, what: str) -> None:
         )
 
 
-def _check_tree(value: object, what: str, bytes_max: int) -> None:
+def _check_tree(value: object, what: str, bytes_max: int, depth_max: int) -> None:
     todo: list[tuple[object, int]] = [(value, 1)]
     size = 0  # what the JSON takes at least: a value and a character a byte; judged before anything is copied
     while todo:
@@ -157,8 +167,8 @@ def _check_tree(value: object, what: str, bytes_max: int) -> None:
             size += len(node)
             if size > bytes_max:
                 raise InvalidInput("too_large", f"{what} is over the limit of {bytes_max} bytes of JSON")
-        if isinstance(node, dict | list | tuple) and depth > DEPTH_MAX:
-            raise InvalidInput("too_deep", f"{what} is nested deeper than {DEPTH_MAX}")
+        if isinstance(node, dict | list | tuple) and depth > depth_max:
+            raise InvalidInput("too_deep", f"{what} is nested deeper than {depth_max}")
         if isinstance(node, dict):
             for name, item in node.items():
                 if not isinstance(name, str):
@@ -171,11 +181,11 @@ def _check_tree(value: object, what: str, bytes_max: int) -> None:
             _check_leaf(node, what)
 
 
-def canonical_json(value: object, what: str, bytes_max: int) -> str:
+def canonical_json(value: object, what: str, bytes_max: int, depth_max: int = DEPTH_MAX) -> str:
     """`value` as canonical JSON (sorted keys, no spaces) within `bytes_max`, or InvalidInput before anything is
     written.
     """
-    _check_tree(value, what, bytes_max)
+    _check_tree(value, what, bytes_max, depth_max)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     size = len(text.encode())
     if size > bytes_max:
@@ -191,7 +201,7 @@ def payload_json(payload: object) -> tuple[str, str]:
 
 def reply_json(reply: object) -> str:
     """A turn's reply as canonical JSON."""
-    return canonical_json(reply, "reply", REPLY_BYTES_MAX)
+    return canonical_json(reply, "reply", REPLY_BYTES_MAX, REPLY_DEPTH_MAX)
 
 
 def from_json(text: str | None) -> Any:

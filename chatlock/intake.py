@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from chatlock.errors import InvalidInput
-from chatlock.inputs import checked_ms, plain
+from chatlock.inputs import checked_int, checked_ms, checked_word, plain
 from chatlock.policies import OVERFLOWS, POLICIES, QUIET_MAX_MS, Debounce, Interrupt, Overflow, PolicyName
 
 Named: TypeAlias = "PolicyName | Debounce | Interrupt"
@@ -32,12 +32,12 @@ class Intake:
     overflow: Overflow | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.policy) and self.policy is not None:
+        if self.policy is not None and (isinstance(self.policy, type) or not callable(self.policy)):
             checked_policy(self.policy)
-        if self.overflow is not None and self.overflow not in OVERFLOWS:
-            raise InvalidInput("bad_overflow", f"overflow must be one of {', '.join(OVERFLOWS)}")
-        if self.pending_max is not None and (type(self.pending_max) is not int or self.pending_max < 1):
-            raise InvalidInput("bad_pending_max", "pending_max must be an int of at least 1")
+        if self.overflow is not None:
+            checked_word(self.overflow, "overflow", OVERFLOWS)
+        if self.pending_max is not None:
+            checked_int(self.pending_max, "pending_max", least=1)
 
     def before(self, other: Intake) -> Intake:
         """This one, and where it says nothing the other."""
@@ -69,7 +69,6 @@ def checked_policy(chosen: object) -> None:
         checked_ms(chosen.max_wait_ms, "max_wait_ms", least=1, most=QUIET_MAX_MS)
     elif isinstance(chosen, Interrupt):
         checked_ms(chosen.grace_ms, "grace_ms", least=1)
-        if type(chosen.per_head_max) is not int or chosen.per_head_max < 1:
-            raise InvalidInput("bad_per_head_max", "per_head_max must be an int of at least 1")
+        checked_int(chosen.per_head_max, "per_head_max", least=1)
     elif not isinstance(chosen, str) or chosen not in POLICIES:
         raise InvalidInput("bad_policy", f"policy must be a Debounce, an Interrupt or one of {', '.join(POLICIES)}")

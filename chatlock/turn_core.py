@@ -20,6 +20,7 @@ from chatlock.inputs import (
     check_callable,
     check_text,
     checked_id,
+    checked_word,
     digest,
     from_json,
     reply_json,
@@ -258,8 +259,7 @@ class TurnCore:
             return await self._finish(store, what, request)
 
     async def suspend(self, store: Store, question: object, rule: str) -> str:
-        if rule not in AWAITING_RULES:
-            raise InvalidInput("bad_awaiting", f"awaiting must be one of {', '.join(AWAITING_RULES)}")
+        checked_word(rule, "awaiting", AWAITING_RULES)
         asked = Question(self.step_key(QUESTION), rule)
         with self._one_finish():
             await self._finish(store, self._finish_of(store, question, None, asked))

@@ -18,6 +18,13 @@ if TYPE_CHECKING:  # its import needs greenlet, which only users of async engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 
+DRIVERS = {
+    "postgresql": ("psycopg", "psycopg_async", "psycopg2", "asyncpg"),
+    "sqlite": ("pysqlite", "aiosqlite"),
+}
+"""Whose URLs are taken.  Another driver's may mean what chatlock's own would not do, as an encrypted file."""
+
+
 def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
     """The sync URL behind what the caller gave; InvalidInput for a database that chatlock cannot stand on."""
     try:
@@ -27,11 +34,15 @@ def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
             "bad_url",
             "the database URL cannot be parsed; write sqlite:///chat.db or postgresql://user@host/name",
         ) from None
-    backend = url.get_backend_name()
-    if backend in ("postgresql", "postgres"):
-        return url.set(drivername="postgresql+psycopg")
-    if backend != "sqlite":
+    name, _, driver = url.drivername.partition("+")
+    backend = "postgresql" if name == "postgres" else name
+    if backend not in DRIVERS:
         raise InvalidInput("bad_url", f"chatlock runs on postgresql and sqlite, not on {backend!r}")
+    if driver and driver not in DRIVERS[backend]:
+        raise InvalidInput("bad_url", f"a URL of {backend} may name {', '.join(DRIVERS[backend])} or no driver")
+    _check_texts(url)
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
     if (
         not url.database
         or url.database.startswith((":memory:", "file::memory:"))
@@ -44,12 +55,27 @@ def checked_url(source: str | URL | Engine | AsyncEngine) -> URL:
     return url.set(drivername="sqlite", database=_absolute(url.database, asbool(url.query.get("uri", False))))
 
 
+def _check_texts(url: URL) -> None:
+    """Raises InvalidInput for what neither a file's name nor a server can carry."""
+    values = (value for given in url.query.values() for value in ((given,) if isinstance(given, str) else given))
+    for text in (url.username, url.password, url.host, url.database, *url.query, *values):
+        try:
+            unsound = b"\0" in str(text or "").encode()
+        except UnicodeEncodeError:
+            unsound = True
+        if unsound:
+            raise InvalidInput("bad_url", "the database URL has a NUL character or a lone surrogate")
+
+
 def _absolute(path: str, as_uri: bool) -> str:
     """A file's path from now on, whatever becomes of the current directory: every engine resolves it anew."""
     scheme, relative = path[:5], path[5:]
-    if not as_uri or scheme != "file:":
-        return os.path.abspath(path)
-    return path if relative.startswith("/") else f"file:{quote(os.getcwd())}/{relative}"
+    try:
+        if not as_uri or scheme != "file:":
+            return os.path.abspath(path)
+        return path if relative.startswith("/") else f"file:{quote(os.getcwd())}/{relative}"
+    except FileNotFoundError:
+        raise InvalidInput("bad_url", "the path of the SQLite file is relative, and there is no directory") from None
 
 
 def existing(url: URL) -> URL:

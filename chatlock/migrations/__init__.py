@@ -63,8 +63,10 @@ def current(conn: Connection) -> int | None:
     with _as_found(conn):
         if not inspect(conn).has_table(VERSION_TABLE):
             return None
-        revision = conn.execute(_REVISION).scalar_one_or_none()
-        return None if revision is None else int(revision)
+        revisions = [str(revision) for revision in conn.execute(_REVISION).scalars()]
+    if len(revisions) > 1 or not all(revision.isdecimal() for revision in revisions):
+        raise SchemaMismatch(f"{VERSION_TABLE} does not hold one revision of chatlock; restore it from a backup")
+    return int(revisions[0]) if revisions else None
 
 
 def check(conn: Connection) -> None:
@@ -114,6 +116,11 @@ def _check_server(conn: Connection) -> None:
     if found < SERVER_LEAST[name]:
         product, needed = SERVER_NAMES[name], ".".join(map(str, SERVER_LEAST[name]))
         raise StoreUnavailable(f"{product} {'.'.join(map(str, found))} is too old: chatlock needs {needed} or newer")
+    if name == "postgresql":
+        with _as_found(conn):
+            encoding = conn.exec_driver_sql("SHOW server_encoding").scalar_one()
+        if encoding != "UTF8":
+            raise StoreUnavailable("this database is not in UTF-8; create one with ENCODING 'UTF8' TEMPLATE template0")
 
 
 def _unknown_dialect(name: str) -> InvalidInput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -10,9 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlock import AlreadyAnswered, Answered, Chatlock, InvalidInput, Limits
-from chatlock.inputs import DEPTH_MAX, INTEGER_MAX, PAYLOAD_BYTES_MAX, REPLY_BYTES_MAX, Key, key_hash
+from chatlock import AlreadyAnswered, Answered, Chatlock, Debounce, InvalidInput, Limits
+from chatlock.inputs import (
+    DEPTH_MAX,
+    INTEGER_MAX,
+    MS_MAX,
+    PAYLOAD_BYTES_MAX,
+    REPLY_BYTES_MAX,
+    REPLY_DEPTH_MAX,
+    Key,
+    key_hash,
+)
 from chatlock.io import SyncSignal, drive
+from chatlock.policies import QUIET_MAX_MS
 from tests.conformance import rows
 from tests.conformance.conftest import NewChat
 from tests.support import scaled
@@ -83,8 +94,15 @@ BAD_PAYLOADS: dict[str, Any] = {
     "key": {1: 2},
     "itself": [],
 }
-for _ in range(DEPTH_MAX):
+for _ in range(REPLY_DEPTH_MAX):
     BAD_PAYLOADS["too deep"] = [BAD_PAYLOADS["too deep"]]
+ODD: list[Any] = [[], {}, 10**30, 2.5, "no such word", Debounce, Debounce(quiet_ms=QUIET_MAX_MS + 1)]
+SUBMIT_OPTIONS = [
+    *("policy", "overflow", "pending_max", "priority", "wait_ms", "expire_ms", "if_turn", "if_idle", "recreate"),
+]
+CLIENT_OPTIONS = [
+    *("policy", "overflow", "pending_max", "pool_size", "turns_max", "tenant_turns_max", "limits", "pooler", "wake"),
+]
 BAD_PAYLOADS["itself"].append(BAD_PAYLOADS["itself"])
 
 
@@ -124,7 +142,7 @@ def test_deepest_payload_comes_back(chat: Any) -> None:
     chat.submit("c1", deepest, wait_ms=0)
     turn = chat.begin("c1", {"a": 1})
     assert turn.messages[0].payload == deepest
-    turn.finish(deepest)
+    turn.finish([deepest])  # what holds a payload is a reply
 
 
 def test_any_payload_reply_and_mark_come_back_equal(new_chat: NewChat) -> None:
@@ -223,6 +241,8 @@ def test_client_with_a_bad_option_is_refused(new_chat: NewChat, options: dict[st
         ({"attempts_max": 0}, "attempts_max"),
         ({"sweep_ms": -1}, "sweep_ms"),
         ({"batch_max": 2**53 + 1}, "batch_max"),
+        ({"sweep_ms": MS_MAX + 1}, "sweep_ms"),
+        ({"beat_ms": 2**53 - 1, "lease_ms": 2**53}, "beat_ms"),
         ({"stalls_max": True}, "stalls_max"),
         ({"lease_ms": 10_000.0}, "lease_ms"),
         ({"beat_ms": 10_000}, "beat_ms must be below lease_ms"),
@@ -245,8 +265,15 @@ def test_limits_at_their_ends_are_taken() -> None:
 
 def test_argument_of_a_wrong_type_is_refused_where_it_is_given(sqlite_database: Database) -> None:
     """Not as a TypeError from within, after something was written, or when it would be called."""
+    options: Any
     with Chatlock(sqlite_database.url, tenant="t", poller=False) as chat:
         turn: Any = chat.begin("c1", "hello")
+        for options in ({option: odd} for option in SUBMIT_OPTIONS for odd in ODD):
+            with pytest.raises(InvalidInput):
+                chat.submit("c2", "hello", **options)
+        for options in ({option: odd} for option in CLIENT_OPTIONS for odd in ODD):
+            with pytest.raises(InvalidInput):
+                Chatlock(sqlite_database.url, **options)
         wrong: list[Callable[..., Any]] = [
             lambda: chat.park("c1", turn="1"),  # type: ignore[arg-type]
             lambda: chat.park("c1", reason=7),  # type: ignore[arg-type]
@@ -261,6 +288,13 @@ def test_argument_of_a_wrong_type_is_refused_where_it_is_given(sqlite_database: 
             lambda: turn.step_key(7),
             lambda: turn.on_lost(7),
             lambda: turn.session("name", 7),
+            lambda: chat.close(drain_ms=MS_MAX + 1),
+            lambda: chat.purge(older_than_ms=MS_MAX + 1),
+            lambda: chat.cancel("c1", turn=1, grace_ms=MS_MAX + 1),
+            *(partial(chat.cancel, "c1", turn=1, queued=odd) for odd in ODD),
+            *(partial(chat.cancel, "c1", turn=odd) for odd in ODD),
+            *(partial(turn.suspend, "why?", awaiting=odd) for odd in ODD),
+            *(partial(chat.handler, "x", overflow=odd) for odd in ODD),
         ]
         for call in wrong:
             with pytest.raises(InvalidInput):
@@ -272,7 +306,7 @@ def test_argument_of_a_wrong_type_is_refused_where_it_is_given(sqlite_database: 
 def test_wait_of_any_length_can_be_asked_for(sqlite_database: Database) -> None:
     with Chatlock(sqlite_database.url, tenant="t", poller=False) as chat:
         chat.handler()(lambda turn: "ok")
-        assert isinstance(chat.submit("c1", "hello", wait_ms=INTEGER_MAX), Answered)
+        assert isinstance(chat.submit("c1", "hello", wait_ms=MS_MAX), Answered)
     signal = SyncSignal()
     signal.set()
-    assert drive(signal.wait(INTEGER_MAX / 1000))
+    assert drive(signal.wait(MS_MAX / 1000))

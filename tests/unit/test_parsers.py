@@ -215,6 +215,33 @@ def test_database_urls(text: str) -> None:
     assert url is None or isinstance(url, URL)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite+pysqlcipher://:secret@/chat.db",
+        "sqlite+nothing:///chat.db",
+        "postgresql+pg8000://u@db/app",
+        "mysql://u@db/app",
+        "sqlite:///a\0b.db",
+        "sqlite:///\ud800.db",
+        "postgresql://u:\ud800@db/app",
+        "postgresql://u@db/app?host=a%00b",
+    ],
+)
+def test_url_of_what_chatlock_would_not_do_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        checked_url(url)
+    assert refused.value.reason == "bad_url"
+
+
+def test_relative_path_without_a_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InvalidInput, match="relative"):
+        checked_url("sqlite:///chat.db")
+
+
 APART = [
     ("sqlite:///chat.db", "postgresql://u@db/app"),
     ("sqlite:///chat.db", "sqlite:///other/chat.db"),
