@@ -231,7 +231,7 @@ def make_engine(
             **arguments,
         )
     except (NoSuchModuleError, ImportError):  # not installed, or without libpq
-        raise StoreUnavailable("PostgreSQL needs psycopg: pip install 'chatlock[postgres]'") from None
+        raise StoreUnavailable("PostgreSQL needs psycopg: install chatlock with its extra 'postgres'") from None
     except (ArgumentError, ValueError, TypeError):  # their texts quote the URL
         raise InvalidInput("bad_url", "a parameter of the database URL cannot be read") from None
     if url.get_backend_name() == "sqlite":

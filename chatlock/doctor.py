@@ -190,7 +190,8 @@ def judge_redis(url: str | None) -> Finding:
     try:
         import redis
     except ModuleNotFoundError:
-        return Finding("redis", Level.FAILED, "Redis is set, and its client is missing: pip install 'chatlock[redis]'")
+        text = "Redis is set, and its client is missing: install chatlock with its extra 'redis'"
+        return Finding("redis", Level.FAILED, text)
     try:
         with redis.Redis.from_url(url, socket_timeout=REDIS_S, socket_connect_timeout=REDIS_S) as client:
             client.ping()

@@ -35,7 +35,9 @@ def prometheus(chat: Client, registry: Any = None) -> None:
     try:
         import prometheus_client
     except ModuleNotFoundError:
-        raise InvalidInput("no_prometheus", "metrics need prometheus-client: pip install 'chatlock[metrics]'") from None
+        raise InvalidInput(
+            "no_prometheus", "metrics need prometheus-client: install chatlock with its extra 'metrics'"
+        ) from None
     chat.subscribe(counts_in(prometheus_client.REGISTRY if registry is None else registry))
 
 

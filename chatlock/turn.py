@@ -88,14 +88,17 @@ class _Face:
         """
         self._core.on_lost(callback)
 
-    def step_key(self, name: str) -> str:
-        """A key for an external effect, 64 hex digits: the same over retries, takeovers and larger batches of the same
-        oldest message.
+    def step_key(self, name: str, message: Message | None = None) -> str:
+        """A key for an external effect, 64 hex digits: the same in every turn that has the message.
+
+        Without a message it is the key of the turn's oldest one, whatever else the turn has: a retry may have more
+        messages, or that one alone.  So an effect for each message needs the message's own key.  Raises InvalidInput.
 
         Args:
-            name: Tells the effects of one turn apart.
+            name: Tells the effects of one message apart.  Databases do not: put the environment into it.
+            message: One of this turn's messages; None is the oldest.
         """
-        return self._core.step_key(name)
+        return self._core.step_key(name, message)
 
 
 class Turn(_Face):

@@ -950,8 +950,15 @@ TABLE = (
     Mutant(
         "step_key_of_token",
         "turn_core.py",
-        "c.incarnation, c.from_seq + 1, name)",
-        "c.incarnation, c.token, name)",
+        "seq = c.from_seq + 1 if message is None else message.seq",
+        "seq = c.token if message is None else message.seq",
+        on_sqlite("turn_memory"),
+    ),
+    Mutant(
+        "step_key_of_oldest_message",
+        "turn_core.py",
+        "seq = c.from_seq + 1 if message is None else message.seq",
+        "seq = c.from_seq + 1",
         on_sqlite("turn_memory"),
     ),
     # -- traces --------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def _with_extras(serve: Callable[[], None]) -> None:
         extra = EXTRAS.get(error.name or "")
         if extra is None:
             raise
-        raise Misconfigured(f"this needs {error.name}: pip install 'chatlock[{extra}]'") from None
+        raise Misconfigured(f"this needs {error.name}: install chatlock with its extra '{extra}'") from None
 
 
 class FieldFormatter(logging.Formatter):

@@ -19,7 +19,7 @@ def framework(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError:
-        raise MissingExtra(f"this adapter needs {module}: pip install 'chatlock[{extra}]'") from None
+        raise MissingExtra(f"this adapter needs {module}: install chatlock with its extra '{extra}'") from None
 
 
 def qualified(key: Key) -> str:

@@ -32,6 +32,7 @@ class Asked:
     wait_ms: int
     if_turn: int | None
     streams: bool
+    applied: str = ""
     answers: bool = False
 
     @classmethod
@@ -44,6 +45,7 @@ class Asked:
             wait_ms=wait_ms_of(headers.get("prefer")),
             if_turn=turn_of(headers.get("if-match")),
             streams=EVENTS in headers.get("accept", "").lower(),
+            applied=applied_of(headers.get("prefer")),
         )
 
 
@@ -89,6 +91,15 @@ def wait_ms_of(prefer: str | None) -> int:
     if wait is not None:
         return min(int(wait.group(1)) * 1000, WAIT_MS_MAX)
     return 0 if _ASYNC.search(prefer) else WAIT_MS
+
+
+def applied_of(prefer: str | None) -> str:
+    """Preference-Applied of a 202: what Prefer asked for and was done; "" where it asked for nothing, or too much."""
+    wait = _WAIT.search(prefer or "")
+    honored = ["respond-async"] if _ASYNC.search(prefer or "") else []
+    if wait is not None and int(wait.group(1)) * 1000 <= WAIT_MS_MAX:
+        honored.append(f"wait={int(wait.group(1))}")
+    return ", ".join(honored)
 
 
 def turn_of(if_match: str | None) -> int | None:

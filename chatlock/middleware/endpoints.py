@@ -97,13 +97,14 @@ class Endpoints:
         submitting = self.submitting(owner, thread, payload, asked)
         refused = await submitting.refused()
         if refused is not None:
-            return answer_to_submit(refused, below(path, refused.message_id))  # attached: it is another message's
+            found = below(path, refused.message_id)  # attached: it is another message's
+            return answer_to_submit(refused, found, asked.applied)
         if asked.streams:
             return self._stream(owner, thread, asked.message_id, None, Content_Location=where)
         outcome = await submitting.outcome(asked.wait_ms / 1000)
         if outcome is None or isinstance(outcome, Queued):  # where it stands now
             outcome = await self.chat.status(thread, asked.message_id, tenant=owner)
-        return answer_to_submit(outcome, where)
+        return answer_to_submit(outcome, where, asked.applied)
 
     @answers
     async def read(self, owner: str, thread: str, message_id: str) -> Answer | Stream:

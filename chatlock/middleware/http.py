@@ -108,8 +108,8 @@ def retry_s(eta_ms: int | None) -> int:
     return RETRY_S if eta_ms is None else max(RETRY_LEAST_S, min(RETRY_MOST_S, math.ceil(eta_ms / 1000)))
 
 
-def answer_to_submit(outcome: Outcome, where: str) -> Answer:
-    """The answer to a POST.  where: the location of the message."""
+def answer_to_submit(outcome: Outcome, where: str, applied: str = "") -> Answer:
+    """The answer to a POST.  where: the location of the message.  applied: the preferences that a 202 honors."""
     match outcome:
         case Answered():
             return answer(200, document(outcome), Content_Location=where, ETag=etag(outcome))
@@ -118,7 +118,7 @@ def answer_to_submit(outcome: Outcome, where: str) -> Answer:
             return answer(200, document(outcome), **replayed)
         case Queued() | Parked():
             retry = str(retry_s(getattr(outcome, "eta_ms", None)))
-            headers = {"Location": where, "Retry_After": retry, "Preference_Applied": "respond-async"}
+            headers = {"Location": where, "Retry_After": retry, "Preference_Applied": applied}
             return answer(202, document(outcome), ETag=etag(outcome), **headers)
         case Conflict():
             return problem(422, "idempotency-key-reused", "This key was used with another payload")

@@ -42,7 +42,7 @@ _HEADERS = {
     "ETag": ("The turn, for If-Match", "string"),
     "Location": ("The message", "string"),
     "Content-Location": ("The message", "string"),
-    "Preference-Applied": ("respond-async", "string"),
+    "Preference-Applied": ("What Prefer asked for and was done", "string"),
     "Idempotency-Replayed": ("true: the stored answer of an earlier request", "string"),
 }
 _PAYLOAD = {
@@ -141,7 +141,7 @@ EDIT: dict[str, Any] = {
         200: _told(
             "The new message was answered", (AlreadyAnswered,), "Content-Location", "ETag", "Idempotency-Replayed"
         ),
-        202: _told("Stored in its place", (Queued, Parked), "Location", "Retry-After", "Preference-Applied", "ETag"),
+        202: _told("Stored in its place", (Queued, Parked), "Location", "Retry-After", "ETag"),
         **problems(400, 401, 404, 409, 410, 413, 415, 422, 503),
     },
     "openapi_extra": {"requestBody": _PAYLOAD, "parameters": [_KEY]},

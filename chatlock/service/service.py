@@ -169,7 +169,7 @@ class Service:
 
     def _metrics_page(self) -> Page:
         if self.metrics is None:
-            return Page(501, b"metrics need prometheus-client: pip install 'chatlock[metrics]'\n")
+            return Page(501, b"metrics need prometheus-client: install chatlock with its extra 'metrics'\n")
         return Page(200, self.metrics.text(), self.metrics.content_type)
 
 

@@ -35,7 +35,7 @@ class PostgresWake(Channel):
         try:
             import psycopg
         except ModuleNotFoundError:
-            raise StoreUnavailable("PostgreSQL needs psycopg: pip install 'chatlock[postgres]'") from None
+            raise StoreUnavailable("PostgreSQL needs psycopg: install chatlock with its extra 'postgres'") from None
         self._library = psycopg
         self._dsn = checked.set(drivername="postgresql").render_as_string(hide_password=False)
         super().__init__()

@@ -31,7 +31,7 @@ class RedisWake(Channel):
         try:
             import redis
         except ModuleNotFoundError:
-            raise StoreUnavailable("the Redis wake needs redis: pip install 'chatlock[redis]'") from None
+            raise StoreUnavailable("the Redis wake needs redis: install chatlock with its extra 'redis'") from None
         self._url, self._library = url, redis
         super().__init__()
 

@@ -409,7 +409,7 @@ def test_missing_driver_names_what_to_install(monkeypatch: pytest.MonkeyPatch, h
             raise ImportError("no pq wrapper available")
 
         monkeypatch.setattr(PGDialect_psycopg, "import_dbapi", without_libpq)
-    told(lambda: submit(world, NOWHERE), StoreUnavailable, r"pip install 'chatlock\[postgres\]'")
+    told(lambda: submit(world, NOWHERE), StoreUnavailable, r"with its extra 'postgres'")
 
 
 # -- what is logged ----------------------------------------------------------------------------------------------------

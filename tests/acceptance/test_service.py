@@ -653,7 +653,7 @@ def test_service_without_prometheus_serves_without_metrics(
     with serving(database) as service:
         assert service._metrics_page()[:2] == (
             501,
-            b"metrics need prometheus-client: pip install 'chatlock[metrics]'\n",
+            b"metrics need prometheus-client: install chatlock with its extra 'metrics'\n",
         )
         service._dispatch_once()
         service._sweep_once()

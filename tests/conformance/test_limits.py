@@ -286,6 +286,7 @@ def test_argument_of_a_wrong_type_is_refused_where_it_is_given(sqlite_database: 
             lambda: chat.close(drain_ms=-1),
             lambda: turn.finish("ok", upto=True),
             lambda: turn.step_key(7),
+            lambda: turn.step_key("mail", 7),
             lambda: turn.on_lost(7),
             lambda: turn.session("name", 7),
             lambda: chat.close(drain_ms=MS_MAX + 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,3 +217,23 @@ def test_step_key_differs_by_name_head_thread_tenant_and_incarnation(chat: Any) 
         keys += [turn.step_key("refund"), turn.step_key("mail")]
         turn.finish("ok")
     assert len(set(keys)) == len(keys) == 10
+
+
+def test_step_key_of_a_message_is_the_same_in_every_turn_that_has_it(new_chat: NewChat) -> None:
+    """A failed turn of two messages is retried with the first alone: the key of the turn would be another one then."""
+    chat = new_chat(limits=Limits(backoff_ms=0))
+    queue(chat, 1)
+    with suppress(RuntimeError), chat.turn("c1", 2, message_id="m2") as turn:
+        both = [turn.step_key("mail", message) for message in turn.messages]
+        with pytest.raises(InvalidInput, match="that this turn has"):
+            turn.step_key("mail", replace(turn.messages[0], seq=3))
+        raise RuntimeError("after the mails")
+    alone = []
+    for number in (1, 2):
+        with chat.turn("c1", number, message_id=f"m{number}") as turn:
+            (message,) = turn.messages
+            alone.append(turn.step_key("mail", message))
+            assert turn.step_key("mail") == alone[-1]
+            turn.finish("ok")
+    assert alone == both
+    assert len(set(both)) == 2

@@ -73,10 +73,18 @@ def test_accepted_message_is_stored_before_it_is_told(front: Front) -> None:
     assert front.runs == 1
 
 
-@pytest.mark.parametrize("prefer", ["wait=0", "respond-async, wait=0", "RESPOND-ASYNC"])
-def test_wait_that_is_over_leaves_the_turn_running(front: Front, prefer: str) -> None:
+@pytest.mark.parametrize(
+    ("prefer", "applied"),
+    [
+        ("wait=0", "wait=0"),
+        ("respond-async, wait=0", "respond-async, wait=0"),
+        ("handling=strict, RESPOND-ASYNC", "respond-async"),
+    ],
+)
+def test_wait_that_is_over_leaves_the_turn_running(front: Front, prefer: str, applied: str) -> None:
     gate = front.hold()
-    assert front.post(key="k", Prefer=prefer).status_code == 202
+    answer = front.post(key="k", Prefer=prefer)
+    assert (answer.status_code, answer.headers["preference-applied"]) == (202, applied)
     gate.open()
     assert front.post(key="k").json()["reply"] == "one two"
     assert front.runs == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,6 +76,21 @@ def test_idempotency_key(header: str) -> None:
 @example(f"wait={DIGITS}")
 def test_prefer(header: str) -> None:
     assert 0 <= asked.wait_ms_of(header) <= asked.WAIT_MS_MAX
+    assert re.fullmatch(r"(respond-async)?(, )?(wait=[0-9]+)?", asked.applied_of(header))
+
+
+@pytest.mark.parametrize(
+    ("prefer", "applied"),
+    [
+        (None, ""),
+        ("handling=strict", ""),
+        ("wait=600", "wait=600"),
+        ("wait=٣", "wait=3"),
+        ("wait=601, respond-async", "respond-async"),
+    ],
+)
+def test_only_a_preference_that_was_sent_and_honored_is_told(prefer: str | None, applied: str) -> None:
+    assert asked.applied_of(prefer) == applied
 
 
 @quick

@@ -159,4 +159,4 @@ def test_missing_extra_ends_the_command_with_one_line(command: str, monkeypatch:
     monkeypatch.setitem(sys.modules, "rq", None)
     monkeypatch.delitem(sys.modules, "chatlock.rq_jobs", raising=False)
     ended = run(command, **INLINE, dispatch="rq", redis_url="redis://cache/0", port="0")
-    assert (ended.exit_code, ended.output) == (2, "Error: this needs rq: pip install 'chatlock[redis]'\n")
+    assert (ended.exit_code, ended.output) == (2, "Error: this needs rq: install chatlock with its extra 'redis'\n")
