@@ -113,7 +113,7 @@ INCIDENTS: list[tuple[str, Callable[[Scene], None]]] = [
     ("Redis is gone", dead_redis),
     ("A deploy", deploy),
     ("An agent runs away", runaway_agent),
-    ("A hot tenant", hot_tenant),
+    ("One tenant takes all the room", hot_tenant),
     ("The clock stepped", clock_step),
     ("A failover", failover),
     ("The disk is full", full_disk),

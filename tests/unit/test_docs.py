@@ -102,15 +102,16 @@ async def post(app: Any, path: str, query: str) -> tuple[int, Any]:
 
 def test_the_first_example_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    app = FASTAPI.run()["app"]
+    app = FASTAPI.run(**{"sleep(3)": "sleep(0)"})["app"]
 
     async def serve() -> None:
         async with app.router.lifespan_context(app):
             status, first = await post(app, "/threads/t1/messages/m1", "text=hello")
-            assert (status, first["reply"]) == (200, "You said: hello")
-            assert await post(app, "/threads/t1/messages/m1", "text=hello") == (200, first)
+            assert (status, first["outcome"], first["reply"]) == (200, "Answered", "You said: hello")
+            again = await post(app, "/threads/t1/messages/m1", "text=hello")
+            assert again == (200, first | {"outcome": "AlreadyAnswered"})
             status, refused = await post(app, "/threads/t1/messages/m1", "text=other")
-            assert (status, refused) == (200, {"outcome": "Conflict"})
+            assert (status, refused["outcome"]) == (200, "Conflict")
 
     asyncio.run(serve())
 
@@ -150,6 +151,7 @@ def test_the_limits_in_the_documents_are_those_of_the_protocol() -> None:
     for said in (
         f"beats every {limits.beat_ms // 1000} s",
         f"extends each claim's **lease** by {limits.lease_ms // 1000} s",
+        f"2 beats and 1 s ({(2 * limits.beat_ms + 1000) // 1000} s) apart",
         f"{limits.window_margin} times the longest run",
         f"in the last {limits.window_days} days",
         f"at least {limits.window_floor_ms // 60_000} minute",
