@@ -25,8 +25,8 @@ STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(DEMO_NEEDS) ## Replay real arrivals without chatlock, then with it (SPEED=1000, DB=sqlite or postgres)
-	$(BIN)/python -m examples.demo --speed $(SPEED) --db $(DB)
+demo: $(DEMO_NEEDS) ## Replay real arrivals without chatlock, then with it (SPEED=1000, DB=sqlite or postgres, ARGS=--quick)
+	$(BIN)/python -m examples.demo --speed $(SPEED) --db $(DB) $(ARGS)
 
 demo-policies: $(CORE) ## Replay the same arrivals under every policy: turns, model calls, what is superseded, time to a reply
 	$(BIN)/chatlock replay examples/data/arrivals.csv --run-ms 20000

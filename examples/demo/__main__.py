@@ -7,13 +7,11 @@ import asyncio
 import contextlib
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import examples.demo
@@ -22,8 +20,10 @@ from examples.demo.agent import THINK_S, Agent, Histories, SentLog
 from examples.demo.ledger import Ledger, judge
 from examples.demo.passes import with_chatlock, without_chatlock
 from examples.demo.postgres import PostgresUnavailable, running_postgres
+from examples.demo.progress import Pace, Warnings
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator
 
     from chatlock import Verified
@@ -84,19 +84,12 @@ def run_pass(
 ) -> tuple[Ledger, Verified | None]:
     """Play the arrivals.  Returns the judgement by the record, and what verify saw."""
     histories, log = Histories(), SentLog(record)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    began = time.monotonic()
-    with contextlib.closing(log), Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task(title, total=len(arrivals))
-        verified = asyncio.run(play(arrivals, Agent(histories, speed), log, lambda n: progress.advance(bar, n)))
-    ledger = judge(arrivals, log.read(), histories)
-    console.print(f"{title}: {len(arrivals):,} messages in {time.monotonic() - began:.1f} s")
-    return ledger, verified
+    least_s = (arrivals[-1].at_s + THINK_S) / speed
+    console.print(f"{title}: {least_s:.0f} s, or as long as this machine needs")
+    with contextlib.closing(log), Pace(console, title, len(arrivals), least_s) as pace:
+        verified = asyncio.run(play(arrivals, Agent(histories, speed), log, pace.advance))
+    pace.report(speed)
+    return judge(arrivals, log.read(), histories), verified
 
 
 def comparison(without: Ledger, with_: Ledger) -> Table:
@@ -117,6 +110,11 @@ def disagreements(ledger: Ledger, verified: Verified | None) -> list[str]:
     if verified.turns.get("done") != ledger.turns:
         found.append(f"its turns: {verified.turns}")
     return found
+
+
+def said_of(events: Counter[str]) -> str:
+    """How often each event was logged."""
+    return ", ".join(f"{count:,} x {event}" for event, count in events.most_common())
 
 
 def main() -> int:
@@ -144,15 +142,18 @@ def main() -> int:
         )
         with database(args.db, folder) as url:
             play = with_chatlock(url)
-            with_, verified = run_pass(
-                console,
-                f"with chatlock on {args.db}",
-                play,
-                arrivals,
-                args.speed,
-                folder / "with.jsonl",
-            )
+            with Warnings() as warned:
+                with_, verified = run_pass(
+                    console,
+                    f"with chatlock on {args.db}",
+                    play,
+                    arrivals,
+                    args.speed,
+                    folder / "with.jsonl",
+                )
     console.print(comparison(without, with_))
+    if warned.events:
+        console.print(f"chatlock warned, as it does where the machine is slow: {said_of(warned.events)}")
     objections = disagreements(with_, verified)
     said = "objects:" if objections else "agrees, and finds every invariant kept"
     console.print(f"chat.verify() {said}", *objections, sep="\n  ")

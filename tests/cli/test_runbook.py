@@ -10,6 +10,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import event
@@ -30,6 +31,7 @@ PAGE = ROOT / "docs" / "runbook.md"
 INCIDENT = re.compile(
     r"^## \d+\. (?P<title>.+?)\n.*?^```sh\n(?P<command>.*?)^```\n\n```text\n(?P<printed>.*?)^```$", re.M | re.S
 )
+IN_THE_TEXT = re.compile(r"`chatlock ([^`]+)`")
 WORKERS = [f"web-{number}:471{number}:0a1b2c3{number}" for number in (1, 2, 3)]
 
 
@@ -156,6 +158,29 @@ def printed_by(scene: Scene, line: str) -> str:
     result = CliRunner(env=environment).invoke(main, words)
     assert result.exit_code in (0, 1, 3), result.output
     return "".join(f"{text}\n" for text in result.output.splitlines() if kept in text)
+
+
+@pytest.mark.parametrize("command", IN_THE_TEXT.findall(PAGE.read_text()))
+def test_command_in_the_text_names_all_that_it_needs(command: str) -> None:
+    parsed(command)
+
+
+def test_command_that_lacks_something_is_found() -> None:
+    with pytest.raises(click.UsageError, match="parameter: thread"):
+        parsed("threads free --turn 1 --force --reason 'the clock stepped'")
+
+
+def parsed(line: str) -> None:
+    """Raises click's UsageError where an argument or a required option is missing."""
+    command: click.Command = main
+    words = shlex.split(line)
+    context = click.Context(command)
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found_command = command.get_command(context, name)
+        assert found_command, line
+        command = found_command
+    command.make_context(line, [*words, "--url", "sqlite:///chat.db"], parent=context)
 
 
 def test_a_full_disk_says_so_and_writes_nothing(sqlite_database: Database) -> None:
