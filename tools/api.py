@@ -262,7 +262,7 @@ def _section(section: Section) -> list[str]:
             source = found(module)
             extra = EXTRA.search(source.filepath.read_text())
             parts += [f"### {module}", escaped(sections_of(source)[0])]
-            parts += [f"Needs `pip install 'chatlock[{extra['extra']}]'`."] if extra else []
+            parts += [f"Needs the extra `{extra['extra']}`: `pip install '.[{extra['extra']}]'`."] if extra else []
         for name in extra_names:
             heading = section.heading(module, name)
             level = 4 if section.by_module else 3
