@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from chatlock.errors import InvalidInput
 from chatlock.inputs import Key
 from chatlock.io import drive
 from chatlock.ops.base import Incomplete, Message
@@ -98,7 +99,9 @@ class _Face:
             name: Tells the effects of one message apart.  Databases do not: put the environment into it.
             message: One of this turn's messages; None is the oldest.
         """
-        return self._core.step_key(name, message)
+        if message is not None and message not in self._core.messages:
+            raise InvalidInput("bad_message", "a step key is made for a message that this turn has")
+        return self._core.step_key(name, None if message is None else message.seq)
 
 
 class Turn(_Face):

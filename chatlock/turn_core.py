@@ -393,11 +393,8 @@ class TurnCore:
         """Whether this turn committed and its finish covered the message."""
         return self.ended == "done" and any(m.message_id == message_id and m.seq <= self.upto for m in self.messages)
 
-    def step_key(self, name: str, message: Message | None = None) -> str:
+    def step_key(self, name: str, seq: int | None = None) -> str:
         """hash(tenant, thread, incarnation, seq, name); the oldest message's seq is done_seq + 1."""
         check_text(name, "name")
         c = self.claim
-        if message is not None and message not in self.messages:
-            raise InvalidInput("bad_message", "a step key is made for a message that this turn has")
-        seq = c.from_seq + 1 if message is None else message.seq
-        return digest(c.key.tenant, c.key.thread, c.incarnation, seq, name)
+        return digest(c.key.tenant, c.key.thread, c.incarnation, seq or c.from_seq + 1, name)

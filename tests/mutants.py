@@ -950,15 +950,15 @@ TABLE = (
     Mutant(
         "step_key_of_token",
         "turn_core.py",
-        "seq = c.from_seq + 1 if message is None else message.seq",
-        "seq = c.token if message is None else message.seq",
+        "c.incarnation, seq or c.from_seq + 1, name)",
+        "c.incarnation, seq or c.token, name)",
         on_sqlite("turn_memory"),
     ),
     Mutant(
         "step_key_of_oldest_message",
         "turn_core.py",
-        "seq = c.from_seq + 1 if message is None else message.seq",
-        "seq = c.from_seq + 1",
+        "c.incarnation, seq or c.from_seq + 1, name)",
+        "c.incarnation, c.from_seq + 1, name)",
         on_sqlite("turn_memory"),
     ),
     # -- traces --------------------------------------------------------------------------------------------------
