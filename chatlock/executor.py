@@ -26,7 +26,7 @@ from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.faults import typed_error
 from chatlock.ops.hot import NotAsHeld
 from chatlock.turnstile import Gate, Turnstile
-from chatlock.urls import checked_url
+from chatlock.urls import checked_url, existing
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -101,6 +101,7 @@ class Executor:
         with self._opening:
             self._refuse_if_closed()
             if self._engine is None:
+                existing(self.url)
                 self._engine = self._make(self._pool_size)
             engine = self._engine
         self._retried(lambda attempt: self._check(engine))  # outside the lock: a server that is away delays all alike
@@ -204,6 +205,7 @@ class Executor:
         with self._opening:
             self._refuse_if_closed()
             if self._beat_engine is None:
+                existing(self.url)
                 self._beat_engine = self._make(1)
             engine = self._beat_engine
         return self._read(engine, "heartbeat", op)

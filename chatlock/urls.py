@@ -81,8 +81,10 @@ def _absolute(path: str, as_uri: bool) -> str:
 def existing(url: URL) -> URL:
     """`url`, unless it is that of an SQLite file that is missing, which only `db upgrade` and setup() make."""
     on_file = url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:")
-    if on_file and not Path(url.database or "").exists():
-        raise StoreUnavailable("there is no such SQLite file; `chatlock db upgrade` makes it")
+    if on_file and not os.path.exists(url.database or ""):
+        raise StoreUnavailable(
+            "there is no such SQLite file; check its path and folder; `chatlock db upgrade` or setup() makes it"
+        )
     return url
 
 

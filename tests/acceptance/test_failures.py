@@ -197,7 +197,7 @@ def test_trigger_of_the_application_is_no_store_that_was_moved(sqlite_database: 
 @pytest.mark.parametrize("world", ["sync", "async"])
 def test_missing_folder_is_named(tmp_path: Path, world: str) -> None:
     url = f"sqlite:///{tmp_path}/missing/chat.db"
-    told(lambda: submit(world, url), StoreUnavailable, "cannot be opened; check that its folder exists")
+    told(lambda: submit(world, url), StoreUnavailable, "no such SQLite file; check its path and folder")
     assert not (tmp_path / "missing").exists()
 
 

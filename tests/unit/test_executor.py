@@ -76,6 +76,21 @@ def test_a_relative_uri_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [path.name for path in odd.iterdir()] == ["chat.db"]
 
 
+def test_only_setup_makes_the_file(tmp_path: Path) -> None:
+    made = Executor(f"sqlite:///{tmp_path}/typo.db", pool_size=2, pooler=None)
+    for run in (lambda: made.read("test", notes_of), lambda: made.beat(notes_of)):
+        with pytest.raises(StoreUnavailable, match="no such SQLite file"):
+            run()
+        assert list(tmp_path.iterdir()) == []
+    made.set_up(migrations.upgrade)
+    assert made.read("test", migrations.current) == migrations.SCHEMA_VERSION
+    made.close()
+
+
+def notes_of(conn: Connection) -> int:
+    return int(conn.exec_driver_sql("SELECT count(*) FROM notes").scalar_one())
+
+
 def note(conn: Connection) -> str:
     conn.exec_driver_sql("INSERT INTO notes VALUES ('written')")
     return "done"
@@ -276,6 +291,7 @@ def test_control_server_that_goes_away_is_tried_again(executor: Executor) -> Non
 
 
 def test_missing_tables_name_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
     made = Executor(f"sqlite:///{tmp_path}/empty.db", pool_size=1, pooler=None)
     with pytest.raises(SchemaMismatch, match="chatlock db upgrade"):
         made.transaction("test", note)
