@@ -1,5 +1,5 @@
 """purge: forget payloads, replies and unanswered turns past the retention horizon, never the ids of a live
-incarnation.
+incarnation, nor a rolled back turn before a later one is done: an on_rollback hook is still to see it.
 
 Old ends of turns lead to most of it, and are looked at once.  What no turn's end leads to (messages that were resolved
 without a turn, replies that were sent late, what was left of a thread when it was deleted) a walk over the threads
@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, delete, or_, select, tuple_, update
+from sqlalchemy import and_, delete, func, not_, or_, select, tuple_, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import per_dialect, stable_ms
 from chatlock.inputs import Key
 from chatlock.ops.base import b, lock, named, of_incarnation, of_thread, run
+from chatlock.ops.stop import ROLLED_BACK
 from chatlock.protocol import Status
 from chatlock.schema import intents, messages, meta, threads, turns
 
@@ -60,12 +61,26 @@ FORGET_REPLIES = named(
     )
     .values(reply=None, mark=None),
 )
+_done = turns.alias("done_turns")
+_last_done = (
+    select(func.max(_done.c.token))
+    .where(of_thread(_done), _done.c.incarnation == b("live"), _done.c.state == "done")
+    .scalar_subquery()
+)
+_hook_may_need = and_(
+    turns.c.state == "released",
+    turns.c.error.is_not_distinct_from(ROLLED_BACK),
+    turns.c.token > func.coalesce(_last_done, 0),
+)
 DROP_TURNS = named(
     "purge.turns",
     delete(turns).where(
         of_thread(turns),
         turns.c.ended_at < b("horizon"),
-        or_(turns.c.state.in_(["failed", "released", "reclaimed"]), _dead_incarnation),
+        or_(
+            and_(turns.c.state.in_(["failed", "released", "reclaimed"]), not_(_hook_may_need)),
+            _dead_incarnation,
+        ),
     ),
 )
 DROP_MESSAGES = named(

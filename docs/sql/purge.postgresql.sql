@@ -84,7 +84,15 @@ DELETE FROM chatlock_turns
 WHERE chatlock_turns.tenant = :b_tenant::VARCHAR
 AND chatlock_turns.thread_id = :b_thread::VARCHAR
 AND chatlock_turns.ended_at < :b_horizon::BIGINT
-AND (chatlock_turns.state IN ('failed', 'released', 'reclaimed') OR chatlock_turns.incarnation < :b_live::BIGINT OR :b_deleted = 1);
+AND (chatlock_turns.state IN ('failed', 'released', 'reclaimed')
+AND NOT (chatlock_turns.state = 'released'
+AND chatlock_turns.error IS NOT DISTINCT FROM 'rolled back'
+AND chatlock_turns.token > coalesce((SELECT max(done_turns.token) AS max_1
+FROM chatlock_turns AS done_turns
+WHERE done_turns.tenant = :b_tenant::VARCHAR
+AND done_turns.thread_id = :b_thread::VARCHAR
+AND done_turns.incarnation = :b_live::BIGINT
+AND done_turns.state = 'done'), 0)) OR chatlock_turns.incarnation < :b_live::BIGINT OR :b_deleted = 1);
 
 -- purge.watermark
 SELECT chatlock_meta.value

@@ -173,6 +173,23 @@ def test_purge_drops_old_turns_that_resolved_nothing(new_chat: NewChat, database
     assert [row["state"] for row in rows.turns(database)] == ["done"]
 
 
+def test_purge_keeps_a_rolled_back_turn_until_a_later_one_is_done(chat: Any, database: Database) -> None:
+    """The on_rollback hook sees each at least once: it runs in the next turn, however late that comes."""
+    answer(chat)
+    chat.begin("c1", "wrong", message_id="m2")
+    chat.submit("c1", "right", message_id="m3", policy="rollback", wait_ms=0)
+    age(database)
+    chat.purge(older_than_ms=HOUR_MS)
+    tokens: list[int] = []
+    chat.on_rollback()(lambda turn, rolled_back: tokens.extend(rolled_back))
+    chat.handler()(lambda turn: "ok")
+    chat.sweep_once()
+    assert (tokens, chat.status("c1", "m3").reply) == ([2], "ok")
+    age(database)
+    chat.purge(older_than_ms=HOUR_MS)
+    assert {row["state"] for row in rows.turns(database)} == {"done"}
+
+
 def test_purge_forgets_dead_messages_and_keeps_their_reason(strict: Any, database: Database) -> None:
     die(strict)
     age(database)
