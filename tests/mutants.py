@@ -158,6 +158,7 @@ TABLE = (
         "known.payload_hash == ''",
         EDIT,
     ),
+    Mutant("edit_of_another", "ops/edit.py", " or old is None or old.superseded_by != known.seq", "", EDIT),
     Mutant("edit_of_resolved", "ops/edit.py", "old.disposition != Disposition.PENDING", "old.seq < 0", EDIT),
     Mutant("decision_edited", "ops/edit.py", "old.policy == ANSWER or what", "what", EDIT),
     # -- stop ----------------------------------------------------------------------------------------------------

@@ -18,9 +18,13 @@ from chatlock.schema import messages
 
 EDITED = named(
     "edit.message",
-    select(messages.c.seq, messages.c.disposition, messages.c.policy, messages.c.expire_ms).where(
-        of_incarnation(messages), messages.c.message_id == b("message_id")
-    ),
+    select(
+        messages.c.seq,
+        messages.c.disposition,
+        messages.c.policy,
+        messages.c.expire_ms,
+        messages.c.superseded_by,
+    ).where(of_incarnation(messages), messages.c.message_id == b("message_id")),
 )
 
 
@@ -36,7 +40,8 @@ class Edit:
 
 
 def edit(conn: Connection, key: Key, what: Edit, limits: Limits) -> Outcome:
-    """Stores the new message and supersedes the pending one by it.  Safe to repeat: a known edit_id tells its outcome.
+    """Stores the new message and supersedes the pending one by it.  Safe to repeat: an edit that was made tells its
+    outcome, and another use of its id is Conflict.
 
     Guard: while a turn runs only a message above greatest(fetched_seq, done_seq + 1), else Refused("in_turn"); an
     answer is Refused("answer").  A message that is resolved tells its outcome, under its own id.
@@ -45,11 +50,11 @@ def edit(conn: Connection, key: Key, what: Edit, limits: Limits) -> Outcome:
     if row is None or row.status == Status.DELETED:
         return outcome_of(conn, key, what.message_id)
     known = run(conn, KNOWN, key, incarnation=row.incarnation, message_id=what.edit_id).one_or_none()
+    old = run(conn, EDITED, key, incarnation=row.incarnation, message_id=what.message_id).one_or_none()
     if known is not None:
-        if known.payload_hash != what.payload_hash:
+        if known.payload_hash != what.payload_hash or old is None or old.superseded_by != known.seq:
             return Conflict(message_id=what.edit_id, seq=known.seq, incarnation=row.incarnation)
         return outcome_of(conn, key, what.edit_id)
-    old = run(conn, EDITED, key, incarnation=row.incarnation, message_id=what.message_id).one_or_none()
     if old is None:
         return NotFound(message_id=what.message_id)
     if old.disposition != Disposition.PENDING:

@@ -1,5 +1,5 @@
 -- edit.message
-SELECT chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.policy, chatlock_messages.expire_ms
+SELECT chatlock_messages.seq, chatlock_messages.disposition, chatlock_messages.policy, chatlock_messages.expire_ms, chatlock_messages.superseded_by
 FROM chatlock_messages
 WHERE chatlock_messages.tenant = :b_tenant
 AND chatlock_messages.thread_id = :b_thread

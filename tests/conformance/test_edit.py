@@ -48,6 +48,15 @@ def test_edit_is_done_once(chat: Any, database: Database) -> None:
     assert rows.dump(database) == before
 
 
+def test_id_of_another_message_is_no_edit(chat: Any, database: Database) -> None:
+    """Told the other message's outcome, the caller would take the edit for made."""
+    stored(chat, "m1", "m2")
+    before = rows.dump(database)
+    for name in ("m1", "m2", "unknown"):
+        assert chat.edit("c1", name, "m2", "m2") == Conflict(message_id="m2", seq=2)
+    assert rows.dump(database) == before
+
+
 def test_message_that_a_turn_has_is_not_edited(chat: Any, database: Database) -> None:
     with chat.turn("c1", "m1", message_id="m1") as turn:
         stored(chat, "m2", "m3")
