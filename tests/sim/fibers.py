@@ -226,8 +226,10 @@ class Lock:
     def __exit__(self, *exc: object) -> None:
         self.release()
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True) -> bool:
         self._scheduler.maybe_pause("lock")
+        if not blocking and self._owner is not None:
+            return False
         self._take()
         return True
 
