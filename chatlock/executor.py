@@ -64,7 +64,7 @@ class Executor:
         _executors.add(self)
 
     def _reset(self) -> None:
-        self._opening = threading.RLock()
+        self._opening = threading.Lock()
         self._engine: Engine | None = None
         self._beat_engine: Engine | None = None
         self._checked = False

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 
-from chatlock.errors import Closed, InvalidInput
+from chatlock.errors import Closed
 
 
 class Ticket:
@@ -18,7 +18,6 @@ class Ticket:
 
     def __init__(self, turnstile: Turnstile) -> None:
         self._turnstile = turnstile
-        self.os_thread = threading.get_ident()
         self._door = threading.Lock()
         self._door.acquire()
         self.let_in = False
@@ -57,11 +56,8 @@ class Turnstile:
         return Ticket(self)
 
     def join(self, ticket: Ticket) -> None:
-        """Takes the last place in the line.  Refused inside a visit of the same OS thread, for which it would wait."""
+        """Takes the last place in the line."""
         with self._lock:
-            if any(earlier.os_thread == ticket.os_thread for earlier in self._line):
-                text = "a call inside another one of its OS thread (in a signal handler or __del__): make it elsewhere"
-                raise InvalidInput("nested_call", text)
             self._line.append(ticket)
             self._line[0].open()
 
@@ -80,34 +76,28 @@ class Gate:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._inside: dict[int, int] = {}  # by OS thread
+        self._inside = 0
         self._held = False
         self._closer: int | None = None
 
     def __enter__(self) -> None:
-        entered, me = 0, threading.get_ident()
+        entered = 0
         try:
             with self._lock:
                 while self._held:
                     self._changed.wait()
                 if self._closed_to_me():
                     raise Closed
-                self._inside[me] = self._inside.get(me, 0) + 1
+                self._inside += 1
                 entered = 1
         except BaseException:
-            self._leave(entered)
+            with self._lock:
+                self._inside -= entered
             raise
 
     def __exit__(self, *exc: object) -> None:
-        self._leave(1)
-
-    def _leave(self, times: int) -> None:
-        me = threading.get_ident()
         with self._lock:
-            if times and self._inside[me] == times:
-                del self._inside[me]
-            elif times:
-                self._inside[me] -= times
+            self._inside -= 1
             self._changed.notify_all()
 
     def _closed_to_me(self) -> bool:
@@ -137,8 +127,8 @@ class Gate:
             self._changed.notify_all()
 
     def wait_empty(self, seconds: float) -> None:
-        """Returns once no other OS thread is inside, or the time is up.  What this one interrupts cannot end first."""
-        deadline, me = time.monotonic() + seconds, {threading.get_ident()}
+        """Returns once nobody is inside, or when the time is up."""
+        deadline = time.monotonic() + seconds
         with self._lock:
-            while self._inside.keys() - me and (left := deadline - time.monotonic()) > 0:
+            while self._inside and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)

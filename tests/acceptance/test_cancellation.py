@@ -575,7 +575,7 @@ def assert_interrupted_well(chat: Chatlock, database: Database, thread: str) -> 
     """The claim was handed back, and the same client goes on."""
     chat._executor.points = None
     assert_nothing_kept(chat)
-    assert not chat._executor._gate._inside
+    assert chat._executor._gate._inside == 0
     assert_at_rest(database, thread)
     outcome = chat.submit(thread, "hello", message_id="id", wait_ms=0)
     assert isinstance(outcome, Answered | AlreadyAnswered), outcome

@@ -311,26 +311,6 @@ def test_closed_executor_refuses(executor: Executor) -> None:
 
 
 # -- the line of writers -----------------------------------------------------------------------------------------------
-def test_call_inside_another_of_its_os_thread_is_refused(executor: Executor) -> None:
-    """As a signal handler makes it: it would wait for the frame that it interrupts."""
-
-    def interrupted(conn: Connection) -> None:
-        with pytest.raises(InvalidInput, match="signal handler"):
-            executor.transaction("inner", lambda conn: None)
-
-    executor.transaction("outer", interrupted)
-    executor.transaction("again", lambda conn: None)
-
-
-def test_close_inside_a_call_of_its_os_thread_does_not_wait_for_it(executor: Executor) -> None:
-    waited: list[float] = []
-    executor._gate._changed.wait = waited.append
-    executor.transaction("outer", lambda conn: executor.close())
-    assert waited == []
-    with pytest.raises(Closed):
-        executor.read("after", lambda conn: None)
-
-
 def test_writers_go_in_by_order_of_arrival() -> None:
     turnstile, order = Turnstile(), []
 
@@ -362,7 +342,6 @@ def test_writer_that_fails_lets_the_next_one_in() -> None:
 def test_wait_that_is_broken_off_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     turnstile = Turnstile()
     ticket = turnstile.ticket()
-    ticket.os_thread = 0  # another one
     with turnstile.ticket():
         door = SimpleNamespace(acquire=Mock(side_effect=KeyboardInterrupt), release=Mock())
         monkeypatch.setattr(ticket, "_door", door)
