@@ -104,6 +104,22 @@ def test_message_is_stored_first_and_answered_once(framework: str, sqlite_databa
     asyncio.run(play())
 
 
+def test_a_chat_never_waits_behind_the_messages_of_another(framework: str, sqlite_database: Database) -> None:
+    async def play() -> None:
+        async with serving(framework, sqlite_database.url) as scene:
+            gate = await scene.held(said(1, "one"))
+            scene.gate = None
+            for number in (2, 3):
+                await scene.bot.feed(said(number, "behind it"))
+            await scene.bot.feed(said(4, "elsewhere", chat=GROUP))
+            await eventually(lambda: scene.api.sent)
+            assert [sent["chat_id"] for sent in scene.api.sent] == [-100]
+            gate.open()
+            await eventually(lambda: len(scene.api.sent) == 3)
+
+    asyncio.run(play())
+
+
 def test_edit_replaces_a_message_that_waits_and_no_other(framework: str, sqlite_database: Database) -> None:
     async def play() -> None:
         async with serving(framework, sqlite_database.url) as scene:
