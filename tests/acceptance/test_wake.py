@@ -69,16 +69,22 @@ class Wire:
 
     def travelled(self, act: Callable[[], object]) -> list[str]:
         """Every name that the server carried while `act` ran: up to a mark that is sent after it."""
-        mark, sender = "f" * 64, self.channel()
+        mark = "f" * 64
         with closing(self._raw_listener()) as listener:
             act()
-            sender.open(lambda name: None)
-            sender.send(mark)
+            self._send_raw(mark)
             names: list[str] = []
             while mark not in names:
                 names.append(next(listener))
-        sender.close()
         return names[:-1]
+
+    def _send_raw(self, name: str) -> None:
+        """Without a channel, which may lose what it sends."""
+        if self.kind == "redis":
+            with redis.Redis.from_url(self._redis_url) as server:
+                server.publish(redis_wake.CHANNEL, name)
+        else:
+            rows(self.database, "SELECT pg_notify(:channel, :name)", channel=postgres.CHANNEL, name=name)
 
     def _raw_listener(self) -> Any:
         listener = self._raw_redis() if self.kind == "redis" else self._raw_postgres()
