@@ -13,13 +13,14 @@ import os
 import signal
 import sys
 import tempfile
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import IO
 
 import pytest
+
+from tests.support.processes import exit_with
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_END = -1
@@ -63,20 +64,15 @@ def run_pytest(tree: Path, arguments: list[str], seconds_max: float) -> tuple[in
 
 
 def _become_pytest(tree: Path, arguments: list[str], output: IO[bytes]) -> None:
-    code = int(pytest.ExitCode.INTERNAL_ERROR)
-    try:
+    def run() -> int:
         os.setsid()
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
         sys.stdout, sys.stderr = (open(fd, "w", closefd=False) for fd in (1, 2))  # noqa: SIM115 they end with us
         _move_to(tree)
-        code = int(pytest.main(arguments))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        return int(pytest.main(arguments))
+
+    exit_with(run, int(pytest.ExitCode.INTERNAL_ERROR))
 
 
 def _move_to(tree: Path) -> None:

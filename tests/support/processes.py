@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from tests.support import ROOT
 from tests.support.waiting import SECONDS_MAX, until
@@ -133,8 +133,7 @@ class _Collector:
 
 
 def _run_and_exit(function: Callable[[], object], writer: int) -> None:
-    code = 1
-    try:
+    def run() -> int:
         os.setpgid(0, 0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.dup2(writer, 1)
@@ -142,9 +141,20 @@ def _run_and_exit(function: Callable[[], object], writer: int) -> None:
         sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         function()
-        code = 0
+        return 0
+
+    exit_with(run)
+
+
+def exit_with(run: Callable[[], int], code: int = 1) -> NoReturn:
+    """Ends this forked process with what `run` returns, or `code` and a traceback: without the parent's exit handlers
+    and fixtures.
+    """
+    try:
+        code = run()
     except BaseException:
         traceback.print_exc()
     finally:
-        # Without the parent's exit handlers and fixtures.
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import threading
-import traceback
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from chatlock import AlreadyAnswered, Answered, AsyncChatlock, Chatlock
 from tests.acceptance.cases.support import TENANT, Points
+from tests.support.processes import exit_with
 from tests.support.waiting import SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -71,16 +70,12 @@ def fork(work: Callable[[], object]) -> int:
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
     pid = os.fork()
     if pid == 0:
-        code = 1
-        try:
+
+        def run() -> int:
             work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+            return 0
+
+        exit_with(run)
     return pid
 
 
