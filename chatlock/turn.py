@@ -158,6 +158,9 @@ class Turn(_Face):
     def release(self) -> bool:
         """Hands the turn back uncharged, due at once.  Safe to repeat.
 
+        Where the turn before was handed back too, nobody is woken: the next look or sweep finds the thread.  To try
+        again later is what fail() is for, with its backoff.
+
         False: the claim was not this turn's any more.  Raises StoreUnavailable.
         """
         return drive(self._core.release(self._store))

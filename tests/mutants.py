@@ -566,6 +566,20 @@ TABLE = (
         on_sqlite("transitions", "repeated_failure"),
     ),
     Mutant(
+        "released_again_is_run_hot",
+        "flows.py",
+        'core.cancelled or core.ended != "released" or not core.claim.after_release',
+        "core is not None",
+        on_sqlite("waiting", "again_and_again"),
+    ),
+    Mutant(
+        "asked_to_stop_wakes_nobody",
+        "flows.py",
+        'core.cancelled or core.ended != "released"',
+        'core.ended != "released"',
+        on_sqlite("waiting", "asked_to_stop"),
+    ),
+    Mutant(
         "release_of_any_claim",
         "ops/unanswered.py",
         "row.status != Status.RUNNING or row.claim_id != claim_id",

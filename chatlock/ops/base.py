@@ -181,6 +181,11 @@ class Claim:
     previous_incomplete: Incomplete | None = None
     asked_at: float = field(default_factory=time.monotonic, compare=False)
 
+    @property
+    def after_release(self) -> bool:
+        """Whether the turn before was handed back: one that is, time and again, is not to be run at once each time."""
+        return self.previous_incomplete is not None and self.previous_incomplete.state == "released"
+
     def named(self) -> dict[str, object]:
         """What a log record names its turn by."""
         thread_hash = key_hash(self.key)[:12]

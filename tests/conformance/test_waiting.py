@@ -53,6 +53,36 @@ def test_call_from_another_context_waits_until_its_deadline(chat: Any, start: St
         turn.finish("ok")
 
 
+def test_turn_that_is_handed_back_again_and_again_is_not_run_at_once_each_time(
+    chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time whoever waits is woken; then it finds the thread by its next look, and does not run it hot."""
+    told: list[bool] = []
+    monkeypatch.setattr(chat._flows, "changed", lambda key, *, due, elsewhere: told.append(due))
+    chat.begin("c1", "hello", message_id="m1").release()
+    assert told == [True]
+    for _ in range(2):
+        chat.begin("c1", "hello", message_id="m1").release()
+    assert told == [True]
+    with pytest.raises(ZeroDivisionError), chat.turn("c1", "hello", message_id="m1"):
+        raise ZeroDivisionError
+    chat.begin("c1", "hello", message_id="m1").release()
+    assert told == [True, True, True]
+
+
+def test_turn_that_is_handed_back_because_it_was_asked_to_stop_wakes_at_once(
+    chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.begin("c1", "hello", message_id="m1").release()
+    turn = chat.begin("c1", "hello", message_id="m1")
+    chat.submit("c1", "no, wait", message_id="m2", policy="interrupt", wait_ms=0)
+    told: list[bool] = []
+    monkeypatch.setattr(chat._flows, "changed", lambda key, *, due, elsewhere: told.append(due))
+    assert turn.cancelled
+    turn.release()
+    assert told == [True]
+
+
 def test_submit_from_inside_a_turn_of_its_thread_never_waits(chat: Any) -> None:
     chat.handler()(lambda turn: "ok")
     with chat.turn("c1", "hello") as turn:
