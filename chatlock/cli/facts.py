@@ -107,14 +107,18 @@ def why_command(thread: ThreadReport, why: Why) -> str:
     return command(*why.command, "--tenant", thread.tenant, thread=thread.thread_id)
 
 
-def why_text(thread: ThreadReport, why: Why) -> str:
-    """THREAD: cause; how it ends by itself, and the command for now."""
+def why_frees(why: Why) -> str:
+    """How it ends by itself, and what the command is for."""
     within = "" if why.frees_in_ms is None else f" in {span(why.frees_in_ms)}"
     frees = "does not free itself" if why.frees_by is None else f"frees itself {why.frees_by}{within}"
     if why.cause in (Cause.NOTHING_PENDING, Cause.DELETED):
         frees = "there is nothing to free"
-    then = "to end a turn that lives" if why.ends_live else "now"
-    return f"{thread.thread_id}: {why.cause.value} ({why.text}); {frees}; {then}: {why_command(thread, why)}"
+    return f"{frees}; {'to end a turn that lives' if why.ends_live else 'now'}:"
+
+
+def why_text(thread: ThreadReport, why: Why) -> str:
+    """THREAD: cause; how it ends by itself, and the command for now."""
+    return f"{thread.thread_id}: {why.cause.value} ({why.text}); {why_frees(why)} {why_command(thread, why)}"
 
 
 STUCK_HEADER = ("TENANT", "THREAD", "STUCK", "CAUSE", "TURN", "PENDING", "NOW")

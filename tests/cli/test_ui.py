@@ -124,6 +124,8 @@ def test_a_thread_is_told_with_its_cause_and_the_command_for_now(site: Site) -> 
     assert "holder dead" in text
     assert "<code>chatlock threads free --turn 1 --reason WHY --tenant acme stale</code>" in text
     assert "gave up" in site.get("/ui/thread?tenant=acme&thread=poison", OPEN).text
+    alive = site.get("/ui/thread?tenant=acme&thread=hung", OPEN).text
+    assert "to end a turn that lives:</p><code>chatlock threads free --turn 1 --force" in alive
 
 
 def test_dead_messages_and_windows_are_told(site: Site, scene: Scene) -> None:

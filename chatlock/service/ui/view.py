@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
-from chatlock.cli.facts import why_command
+from chatlock.cli.facts import why_command, why_frees
 from chatlock.cli.output import shown_time
 from chatlock.console import Console, Page, Scope, Stuck, ThreadReport, TurnReport, WindowReport
 from chatlock.errors import ChatlockError, InvalidInput
@@ -117,8 +117,6 @@ class View:
         if view is None:
             raise KeyError(key)
         thread, why = view.thread, view.why
-        ends = f"It frees itself {why.frees_by}" if why.frees_by else "It does not free itself"
-        within = f" in {span(why.frees_in_ms)}." if why.frees_in_ms is not None else "."
         pending = [
             [
                 m.seq,
@@ -139,7 +137,7 @@ class View:
                 tag(
                     "div",
                     _pill(why.cause),
-                    tag("p", why.text, ". ", ends, within),
+                    tag("p", why.text, "; ", why_frees(why)),
                     tag("code", why_command(thread, why)),
                     class_="why",
                 ),
