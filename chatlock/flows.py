@@ -230,9 +230,7 @@ class Flows:
             how, held = core.ended or "left", len(core.messages)
             self.hooks.tell(TurnEnded(core.claim, how, seconds, held, core.error_type))
         left = core.finished is None or core.finished.left
-        if (
-            core.cancelled or core.ended != "released" or not core.claim.after_release
-        ):  # else the next look is soon enough
+        if core.cancelled or core.ended != "released" or not core.claim.after_release:
             self.changed(core.claim.key, due=left and not core.interrupted, elsewhere=left or core.served_others)
         if core.delivers:
             self.nudge()
