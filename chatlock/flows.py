@@ -9,9 +9,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from chatlock.caller import on_caller
@@ -23,8 +22,8 @@ from chatlock.hooks import By, ClaimGranted, Hooks, MessagesFetched, TurnEnded
 from chatlock.inputs import Key, checked_key, key_hash
 from chatlock.inside import enter_turn, exit_turn
 from chatlock.intake import Intake
-from chatlock.io import Io, SyncIo, drive, is_main_thread
-from chatlock.live import Live
+from chatlock.io import Io, SyncIo, is_main_thread
+from chatlock.live import Live, hand_back
 from chatlock.ops import inspect
 from chatlock.ops.base import Message
 from chatlock.ops.claim import Granted, Request
@@ -42,7 +41,6 @@ from chatlock.window import Windows
 
 log = logging.getLogger("chatlock")
 
-HAND_BACK_S = 5.0
 HANDED_BACK = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -217,7 +215,7 @@ class Flows:
         """Releases a claim whose turn could not begin here, in the calling OS thread."""
         key = self.live.forget(claim_id) if claim_id is not None else None
         if claim_id is not None and key is not None:
-            self._hand_back(claim_id, self.store.over(SyncIo()).release(key, claim_id))
+            hand_back(claim_id, self.store.over(SyncIo()).release(key, claim_id))
 
     def _took(self, core: TurnCore, messages: tuple[Message, ...]) -> None:
         if messages and self.hooks.subscribers:
@@ -375,26 +373,6 @@ class Flows:
         self.waiters.close()
         self.live.drain(drain_s)
         self.heart.close()
-        self.executor.close(self._hand_all_back)
+        self.executor.close(lambda: self.live.hand_all_back(self.store.over(SyncIo())))
         if self.config.wake is not None:
             self.config.wake.close()
-
-    def _hand_all_back(self) -> None:
-        """Releases every claim that is or may be ours.  No other operation of this client runs any more."""
-        cores, expected = self.live.left()
-        sync, deadline = self.store.over(SyncIo()), time.monotonic() + HAND_BACK_S
-        for core in cores:
-            core.set_lost()
-        releases = [(core.claim.claim_id, partial(core.release, sync)) for core in cores]
-        releases += [(claim_id, partial(sync.release, key, claim_id)) for claim_id, key in expected]
-        for claim_id, release in releases:
-            if time.monotonic() < deadline:  # what is left when the database is away is freed by its lease
-                self._hand_back(claim_id, release())
-
-    def _hand_back(self, claim_id: str, release: Coroutine[Any, Any, bool]) -> None:
-        try:
-            drive(release)
-        except ChatlockError as error:  # the lease frees it
-            log.warning("close.release_failed", extra={"claim_id": claim_id, "error": type(error).__name__})
-        except Exception:
-            log.exception("close.release_failed", extra={"claim_id": claim_id})

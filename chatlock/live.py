@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
 
+from chatlock.errors import ChatlockError
 from chatlock.inputs import Key
+from chatlock.io import drive
+from chatlock.store import Store
 from chatlock.turn_core import TurnCore
+
+log = logging.getLogger("chatlock")
+
+HAND_BACK_S = 5.0
 
 
 class Live:
@@ -70,7 +81,25 @@ class Live:
             while (self.turns or self.expected) and not self.hurried and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
 
-    def left(self) -> tuple[list[TurnCore], list[tuple[str, Key]]]:
-        """The open turns, and the claim_ids that are expected, each with its key."""
+    def hand_all_back(self, store: Store) -> None:
+        """Releases every claim that is or may be ours.  No other operation of this client runs any more."""
         with self._lock:
-            return list(self.turns.values()), list(self.expected.items())
+            cores, expected = list(self.turns.values()), list(self.expected.items())
+        deadline = time.monotonic() + HAND_BACK_S
+        for core in cores:
+            core.set_lost()
+        releases = [(core.claim.claim_id, partial(core.release, store)) for core in cores]
+        releases += [(claim_id, partial(store.release, key, claim_id)) for claim_id, key in expected]
+        for claim_id, release in releases:
+            if time.monotonic() < deadline:  # what is left when the database is away is freed by its lease
+                hand_back(claim_id, release())
+
+
+def hand_back(claim_id: str, release: Coroutine[Any, Any, bool]) -> None:
+    """Releases a claim in the calling OS thread, as far as it can be."""
+    try:
+        drive(release)
+    except ChatlockError as error:  # the lease frees it
+        log.warning("close.release_failed", extra={"claim_id": claim_id, "error": type(error).__name__})
+    except Exception:
+        log.exception("close.release_failed", extra={"claim_id": claim_id})
