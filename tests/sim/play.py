@@ -18,9 +18,11 @@ from random import Random
 
 from chatlock.testing.checker import check
 from chatlock.testing.history import History
+from tests.sim.cast import LIMITS, TOUCHING, Cast
+from tests.sim.director import direct
 from tests.sim.fibers import Scheduler
-from tests.sim.scenario import LIMITS, TOUCHING, Cast
 from tests.sim.truth import Truth
+from tests.sim.turns import handle
 from tests.sim.world import Rates, Swallowed, World
 
 FAULTS = ("kill", "pause", "interrupt", "outage", "clock", "ack_lost", "error_before_commit")
@@ -85,11 +87,11 @@ def play(seed: int, template: Path, path: Path) -> Played:
     if seed % 3 == 0:  # the others play as they did before these were known
         features |= {name: random.choice([0.0, 0.3, 0.6]) for name in TOUCHING} | {"obey": random.random()}
         acts += random.choice([[], ["stop"], ["stop", "stop"]])
-    cast = Cast(world, history, f"sqlite:///{path}", features, acts, gentle=rates.gentle)
+    cast = Cast(world, history, f"sqlite:///{path}", features, acts, handle, gentle=rates.gentle)
     with _alone(world), world.installed(), closing(sqlite3.connect(path)) as conn:
         world.truth = Truth(conn, LIMITS.backoff_max_ms)
         try:
-            director = scheduler.spawn(world, "director", lambda: _direct(cast, random))
+            director = scheduler.spawn(world, "director", lambda: direct(cast, random))
             scheduler.run(lambda: director.ended)
             _judge(cast, director.error)
             _count(cast)
@@ -139,30 +141,6 @@ def _features(random: Random, gentle: bool) -> dict[str, float]:
     features = {name: random.choice([0.0, 0.0, 0.3]) for name in WAYS}
     features["no_heartbeat"] = random.random() if random.random() < 0.3 else 0.0
     return features | (dict.fromkeys(SILENT, 0.0) if gentle else {})
-
-
-def _direct(cast: Cast, random: Random) -> None:
-    scheduler = cast.world.scheduler
-    for number in range(random.choice([1, 2, 2, 3])):
-        cast.start(handles=number == 0 or random.random() < 0.8, polls=random.random() < 0.6)
-    users = []
-    for number in range(1, random.choice([1, 1, 1, 2]) + 1):
-        thread, ids = f"t{number}", []
-        for who in range(random.choice([1, 2, 3])):
-            messages = [(f"m{number}{who}{n}", {"kind": _kind(random)}) for n in range(random.choice([1, 2, 3]))]
-            ids += [message_id for message_id, _ in messages]
-            cast.sending += 1
-            users.append(
-                scheduler.spawn(cast.world, f"user{number}{who}", lambda t=thread, m=messages: cast.user(t, m))
-            )
-        acts = random.choice([0, 4, 8])
-        if acts and cast.acts:
-            scheduler.spawn(cast.world, f"operator{number}", lambda t=thread, i=ids, n=acts: cast.operator(t, i, n))
-    cast.direct(users, random.choice([20.0, 60.0]))
-
-
-def _kind(random: Random) -> str:
-    return random.choices(["ok", "poison", "exit"], [18, 1, 1])[0]
 
 
 def _judge(cast: Cast, error: BaseException | None) -> None:
