@@ -22,7 +22,7 @@ from chatlock.testing.history import Event
 
 class TokensRise(Check):
     name = "tokens_rise"
-    text = "a claim asked for after a turn began has a higher token, and no token begins two turns"
+    text = "claims asked for after a turn began rise in token, no token begins two turns, a reclaim passes one over"
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
@@ -55,6 +55,9 @@ class TokensRise(Check):
             for turn, later in zip(by_token, [*by_token[1:], thread], strict=True):
                 if (turn["incarnation"], turn["token"]) > (later["incarnation"], later["token"]):
                     yield key, f"turn {turn['token']} is of a later life of its thread than token {later['token']}"
+                passed_over = turn["token"] + (2 if later is not thread else 1)
+                if turn["state"] == TurnState.RECLAIMED and later["token"] < passed_over:
+                    yield key, f"turn {turn['token']} was reclaimed, and token {later['token']} came next"
 
 
 class RangesTile(Check):

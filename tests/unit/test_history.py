@@ -167,6 +167,16 @@ def later_token_is_of_an_earlier_life(events: list[Event]) -> None:
     find(events, "turn", token=2)["incarnation"] = 2
 
 
+@breaks("tokens_rise")
+def reclaim_passes_no_token_over(events: list[Event]) -> None:
+    find(events, "turn", token=5)["state"] = "reclaimed"
+
+
+@breaks("tokens_rise")
+def reclaim_leaves_its_token_to_the_thread(events: list[Event]) -> None:
+    events.append(find(events, "turn", token=2) | {"thread": "gone", "token": 1, "from_seq": 0})
+
+
 # -- ranges ----------------------------------------------------------------------------
 @breaks("ranges_tile")
 def ranges_overlap(events: list[Event]) -> None:
@@ -175,7 +185,7 @@ def ranges_overlap(events: list[Event]) -> None:
 
 @breaks("ranges_tile")
 def range_is_empty(events: list[Event]) -> None:
-    events.append(find(events, "turn", token=4) | {"token": 3, "to_seq": 2})
+    events.append(find(events, "turn", token=4) | {"thread": "gone", "token": 1, "from_seq": 0, "to_seq": 0})
 
 
 @breaks("ranges_tile")
