@@ -7,6 +7,7 @@ hot statements and everything else share one pool.  The hot statements themselve
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import BigInteger, Engine, Executable, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, NoSuchModuleError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.sql.functions import FunctionElement
@@ -235,7 +236,10 @@ def make_engine(
     except (ArgumentError, ValueError, TypeError):  # their texts quote the URL
         raise InvalidInput("bad_url", "a parameter of the database URL cannot be read") from None
     if url.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", _open_sqlite)
+        file = _File()
+        event.listen(engine, "do_connect", file.look)
+        event.listen(engine, "connect", file.opened)
+        event.listen(engine, "checkout", file.check)
     elif pooler != "transaction":
         event.listen(engine, "connect", _open_postgresql)
     return engine
@@ -255,9 +259,38 @@ def _closed_on_error(connection: Any) -> Iterator[None]:
         raise
 
 
-def _open_sqlite(connection: Any, record: Any) -> None:
-    with _closed_on_error(connection):
-        _switch_to_wal(connection)
+class _File:
+    """The SQLite file of one engine.  SQLite goes on with a file that was deleted or replaced beneath it, as if nothing
+    were: what it then commits is gone with the last connection.
+    """
+
+    def __init__(self) -> None:
+        self._path = ""
+
+    def look(self, *connecting: Any) -> None:
+        """Before a connection: the first may make the file, a later one would make an empty one."""
+        if self._path:
+            _identity(self._path)
+
+    def opened(self, connection: Any, record: Any) -> None:
+        """A new connection."""
+        with _closed_on_error(connection):
+            _switch_to_wal(connection)
+            self._path = connection.execute("PRAGMA database_list").fetchone()[2]
+            record.info["file"] = _identity(self._path)
+
+    def check(self, connection: Any, record: Any, proxy: Any) -> None:
+        """Before each use; a connection to a file that was replaced is opened anew."""
+        if record.info["file"] != _identity(self._path):
+            raise DisconnectionError
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise StoreUnavailable("the SQLite file was deleted or moved while it was in use: nothing is stored") from None
+    return found.st_dev, found.st_ino
 
 
 def _switch_to_wal(connection: Any) -> None:

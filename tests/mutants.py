@@ -566,6 +566,20 @@ TABLE = (
         on_sqlite("transitions", "repeated_failure"),
     ),
     Mutant(
+        "replaced_file_is_not_noticed",
+        "dialects.py",
+        'if record.info["file"] != _identity(self._path):',
+        'if record.info["file"] != record.info["file"]:',
+        "tests/acceptance/test_replaced_file.py",
+    ),
+    Mutant(
+        "deleted_file_is_made_again",
+        "dialects.py",
+        "        if self._path:\n",
+        "        if self._path is None:\n",
+        "tests/acceptance/test_replaced_file.py",
+    ),
+    Mutant(
         "released_again_is_run_hot",
         "flows.py",
         'core.cancelled or core.ended != "released" or not core.claim.after_release',

@@ -403,17 +403,17 @@ def test_processes_that_open_a_missing_file_together_all_store(tmp_path: Path, c
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How each attempt to open a file ended: the name of its error, or `open`."""
     attempts: list[str] = []
-    original = dialects._open_sqlite
+    original = dialects._switch_to_wal
 
-    def counted(connection: Any, record: Any) -> None:
+    def counted(connection: Any) -> None:
         try:
-            original(connection, record)
+            original(connection)
         except sqlite3.OperationalError as error:
             attempts.append(error.sqlite_errorname)
             raise
         attempts.append("open")
 
-    monkeypatch.setattr(dialects, "_open_sqlite", counted)
+    monkeypatch.setattr(dialects, "_switch_to_wal", counted)
     return attempts
 
 
