@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
@@ -80,12 +80,17 @@ def _absolute(path: str, as_uri: bool) -> str:
 
 def existing(url: URL) -> URL:
     """`url`, unless it is that of an SQLite file that is missing, which only `db upgrade` and setup() make."""
-    on_file = url.get_backend_name() == "sqlite" and not (url.database or "").startswith("file:")
-    if on_file and not os.path.exists(url.database or ""):
+    if url.get_backend_name() == "sqlite" and not os.path.exists(_file(url)):
         raise StoreUnavailable(
             "there is no such SQLite file; check its path and folder; `chatlock db upgrade` or setup() makes it"
         )
     return url
+
+
+def _file(url: URL) -> str:
+    """The path of a checked URL's SQLite file, which may be given as a URI."""
+    database = url.database or ""
+    return unquote(urlsplit(database).path) if database.startswith("file:") else database
 
 
 def surely_apart(one: URL, other: URL) -> bool:
@@ -99,7 +104,6 @@ def surely_apart(one: URL, other: URL) -> bool:
 def _address(url: URL) -> tuple[object, object]:
     """Which server, and which of its databases (None: only the driver knows)."""
     if url.get_backend_name() == "sqlite":
-        file = url.database or ""
-        return None, None if file.startswith("file:") else Path(file).resolve()
+        return None, Path(_file(url)).resolve()
     server = (url.query.get("host", url.host), str(url.query.get("port", url.port or 5432)))
     return server, url.query.get("dbname", url.database) or None

@@ -76,8 +76,9 @@ def test_a_relative_uri_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [path.name for path in odd.iterdir()] == ["chat.db"]
 
 
-def test_only_setup_makes_the_file(tmp_path: Path) -> None:
-    made = Executor(f"sqlite:///{tmp_path}/typo.db", pool_size=2, pooler=None)
+@pytest.mark.parametrize("path", ["{}/typo.db", "file:{}/typo%2Edb?uri=true", "file://localhost{}/typo.db?uri=true"])
+def test_only_setup_makes_the_file(tmp_path: Path, path: str) -> None:
+    made = Executor(f"sqlite:///{path.format(tmp_path)}", pool_size=2, pooler=None)
     for run in (lambda: made.read("test", notes_of), lambda: made.beat(notes_of)):
         with pytest.raises(StoreUnavailable, match="no such SQLite file"):
             run()

@@ -261,6 +261,7 @@ def test_relative_path_without_a_directory_is_refused(tmp_path: Path, monkeypatc
 APART = [
     ("sqlite:///chat.db", "postgresql://u@db/app"),
     ("sqlite:///chat.db", "sqlite:///other/chat.db"),
+    ("sqlite:///chat.db", "sqlite:///file:other%2Fchat.db?uri=true"),
     ("postgresql://u@db/app", "postgresql+psycopg://u@db:5432/other"),
     ("postgresql://u@/app?host=/run/db", "postgresql://u@/other?host=/run/db&port=5432"),
 ]
