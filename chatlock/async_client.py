@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from chatlock.admin import Swept, act
-from chatlock.client_base import Client, last_events, log_background
+from chatlock.client_base import Client, begun_with, last_events, log_background
 from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event, in_os_thread
 from chatlock.inputs import Key, checked_id
@@ -220,11 +220,11 @@ class AsyncChatlock(Client):
         task = asyncio.ensure_future(flow())
         task.add_done_callback(lambda done: loop.call_soon(events.put_nowait, None))
         try:
-            streamed = False
+            first = ""
             while (event := await events.get()) is not None:
-                streamed = True
+                first = begun_with(first, event)
                 yield event
-            for event in last_events(await task, streamed):
+            for event in last_events(await task, first):
                 yield event
         finally:
             stop()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from chatlock.admin import Swept, act
-from chatlock.client_base import Client, last_events, log_background
+from chatlock.client_base import Client, begun_with, last_events, log_background
 from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event
 from chatlock.inputs import Key, checked_id
@@ -216,13 +216,13 @@ class Chatlock(Client):
         try:
             run = contextvars.copy_context().run
             threading.Thread(target=run, args=(work,), name="chatlock-stream", daemon=True).start()
-            streamed = False
+            first = ""
             while isinstance(item := events.get(), Event):
-                streamed = True
+                first = begun_with(first, item)
                 yield item
             if isinstance(item, BaseException):
                 raise item
-            yield from last_events(item, streamed)
+            yield from last_events(item, first)
         finally:
             stop()
 

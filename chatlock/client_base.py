@@ -325,10 +325,15 @@ def log_background(error: BaseException) -> None:
         log.warning("background.failed", extra={"error": type(error).__name__})
 
 
-def last_events(outcome: Outcome, streamed: bool) -> list[Event]:
-    """The reply, unless its chunks were streamed, and the outcome."""
+def begun_with(first: str, chunk: Event) -> str:
+    """The id of the first chunk that was heard of the turn that streams now.  first: the one so far, "" for none."""
+    return first if first.rpartition("-")[0] == chunk.id.rpartition("-")[0] else chunk.id
+
+
+def last_events(outcome: Outcome, first: str) -> list[Event]:
+    """The reply, unless all chunks of the turn that answered were heard, from its first on, and the outcome."""
     last = [Event(f"{outcome.message_id}-outcome", "outcome", outcome)]
-    if isinstance(outcome, Answered | AlreadyAnswered) and not streamed:
+    if isinstance(outcome, Answered | AlreadyAnswered) and first != f"{outcome.incarnation}-{outcome.turn}-1":
         last.insert(0, Event(f"{outcome.message_id}-reply", "reply", outcome.reply))
     return last
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from chatlock.errors import InvalidInput
-from chatlock.inputs import Key, checked_id
+from chatlock.inputs import Key, check_chunk, checked_id
 from chatlock.intake import Intake
 from chatlock.io import AsyncIo, Io, SyncIo
 from chatlock.store import Store
@@ -62,7 +62,7 @@ class Event:
     id: str
     """Its id, unique in the stream."""
     kind: Literal["chunk", "reply", "outcome"]
-    """chunk: a piece of the answer; reply: the whole answer, where no chunks were streamed; outcome: always last."""
+    """chunk: a piece of the answer; reply: all of it, unless each of its chunks was heard; outcome: always last."""
     data: Any
     """The chunk or the reply, a JSON value, or the Outcome."""
 
@@ -152,6 +152,7 @@ async def _awaited(handler: Handler, core: TurnCore, store: Store, feeds: Feeds)
     try:
         with core.calling():
             async for chunk in generator:
+                check_chunk(chunk)
                 chunks.append(chunk)
                 feeds.publish(feed, chunk)
     finally:

@@ -193,6 +193,11 @@ def canonical_json(value: object, what: str, bytes_max: int, depth_max: int = DE
     return text
 
 
+def check_chunk(chunk: object) -> None:
+    """Raises InvalidInput for what no reply may hold: listeners are sent it before its turn ends."""
+    _check_tree(chunk, "chunk", REPLY_BYTES_MAX, REPLY_DEPTH_MAX)
+
+
 def payload_json(payload: object) -> tuple[str, str]:
     """A message's payload as canonical JSON, and its sha256."""
     text = canonical_json(payload, "payload", PAYLOAD_BYTES_MAX)

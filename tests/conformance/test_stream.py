@@ -138,6 +138,25 @@ def test_stream_that_fails_is_retried_under_another_token(new_chat: NewChat) -> 
     assert events[-1].data.reply == "try 2"
 
 
+def test_reply_takes_the_place_of_what_an_earlier_turn_broke_off(new_chat: NewChat, start: Start) -> None:
+    here, there = new_chat(limits=Limits(backoff_ms=1)), new_chat()
+
+    async def breaks_off(turn: Any) -> AsyncIterator[str]:
+        yield "half "
+        raise RuntimeError("not today")
+
+    there.submit("c1", "hello", message_id="m1", wait_ms=0)
+    heard = start(lambda: list(here.follow("c1", "m1", wait_ms=None)))
+    until(lambda: len(here._flows.waiters) == 1)
+    here.handler()(breaks_off)
+    here.sweep_once()
+    there.handler()(lambda turn: "whole")
+    until(lambda: there.sweep_once().turns)
+    events = heard.result(SECONDS_MAX)
+    assert kinds(events)[:-1] == [("chunk", "half "), ("reply", "whole")]
+    assert events[-1].data.reply == "whole"
+
+
 def test_stream_whose_attempts_are_used_up_ends_with_dead(new_chat: NewChat) -> None:
     chat = new_chat(limits=Limits(attempts_max=1))
 
@@ -191,5 +210,6 @@ def test_generator_that_is_broken_off_is_closed(new_chat: NewChat) -> None:
             closed.append(True)
 
     chat.handler()(ends_its_turn)
-    assert isinstance(list(chat.stream("c1", "hello"))[-1].data, Dead)
+    (event,) = chat.stream("c1", "hello")  # nobody hears what no reply may hold
+    assert isinstance(event.data, Dead)
     assert closed == [True]

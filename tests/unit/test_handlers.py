@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from chatlock import Chatlock, Turn
+from chatlock import Answered, Chatlock, Turn
+from chatlock.client_base import begun_with, last_events
 from chatlock.errors import InvalidInput
 from chatlock.handlers import CHUNKS_MAX, Event, Feeds, handler_of, in_os_thread, joined
 from chatlock.inputs import Key
@@ -151,6 +152,22 @@ def test_only_the_newest_chunks_are_kept() -> None:
     feeds.listen(KEY, "m1", heard.append)
     assert heard.data == list(range(5, CHUNKS_MAX + 5))
     assert heard[0].id == "1-1-6"
+
+
+@pytest.mark.parametrize(
+    ("heard", "replies"),
+    [
+        ([], True),
+        (["1-7-1", "1-7-2"], False),
+        (["1-7-2"], True),  # it was fetched in the middle of the turn, or more came than are kept
+        (["1-6-1", "1-7-1"], False),
+        (["1-6-1"], True),
+    ],
+)
+def test_reply_comes_unless_every_chunk_of_its_turn_was_heard(heard: list[str], replies: bool) -> None:
+    first = functools.reduce(begun_with, [Event(chunk_id, "chunk", "a") for chunk_id in heard], "")
+    answered = Answered(message_id="m1", seq=1, incarnation=1, reply="a", turn=7)
+    assert [event.kind for event in last_events(answered, first)] == ["reply"] * replies + ["outcome"]
 
 
 def test_ended_turn_is_heard_no_more() -> None:
