@@ -121,7 +121,8 @@ def _inbound(body: dict[str, Any], context: Any, accepts: Accepts) -> Inbound | 
         return None
     team = context.team_id or context.enterprise_id
     if event["type"] == "message" and event.get("subtype") == "message_changed":
-        return _edit(event, team)
+        deleted = event["message"].get("subtype") == "tombstone"  # what has replies stays as an empty place
+        return _deletion(event, team) if deleted else _edit(event, team)
     if event["type"] == "message" and event.get("subtype") == "message_deleted":
         return _deletion(event, team)
     if event["type"] not in ("message", "app_mention") or not _by_person(event) or not accepts(event):

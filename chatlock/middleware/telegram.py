@@ -13,6 +13,7 @@ hand over an update before they confirm it; a handler would run after that.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any, Unpack
 
 from chatlock import AsyncChatlock, ChatlockError, SubmitOptions
@@ -24,6 +25,9 @@ __all__ = ["InboxQueue", "Place", "addressed", "inbox"]
 
 telegram: Any = framework("telegram", "telegram")
 NetworkError: Any = framework("telegram.error", "telegram").NetworkError
+
+BATCH_MAX = 100
+"""How many updates a round of polling brings at most."""
 
 
 def inbox(chat: AsyncChatlock, *, accepts: Accepts = addressed, **options: Unpack[SubmitOptions]) -> InboxQueue:
@@ -53,11 +57,15 @@ class InboxQueue(asyncio.Queue[object]):
     def __init__(self, stored: AsyncInbox, accepts: Accepts) -> None:
         super().__init__()
         self._stored, self._accepts = stored, accepts
+        self._queued: deque[int] = deque(maxlen=BATCH_MAX)
+        self._repeated: frozenset[int] = frozenset()
 
     async def put(self, item: object) -> None:
         """Stores the update, or queues it.  Raises NetworkError, after which polling asks for it once more."""
-        if isinstance(item, telegram.Update) and await self._take(item):
-            return
+        if isinstance(item, telegram.Update):
+            if item.update_id in self._repeated or await self._take(item):
+                return
+            self._queued.append(item.update_id)
         await super().put(item)
 
     async def _take(self, update: Any) -> bool:
@@ -65,4 +73,5 @@ class InboxQueue(asyncio.Queue[object]):
         try:
             return message is not None and await self._stored.take(message)
         except ChatlockError as error:
+            self._repeated = frozenset(self._queued)  # what was queued before it in its round comes again with it
             raise NetworkError("the message could not be stored") from error

@@ -26,6 +26,8 @@ class Place:
     """The topic of a forum; None: the chat has none."""
     business_connection_id: str | None = None
     """The account that the bot answers for; None: its own."""
+    direct_topic: int | None = None
+    """Whose direct messages to a channel these are; None: the chat is not for those."""
 
     @classmethod
     def of(cls, delivery: Delivery) -> Self:
@@ -35,20 +37,23 @@ class Place:
             delivery: What the function registered with deliver is called with.
         """
         match delivery.key.thread.split(":"):
-            case [prefix, bot, chat_id, topic, business] if prefix == PREFIX:
-                return cls(int(bot), int(chat_id), int(topic) if topic else None, business or None)
+            case [prefix, bot, chat_id, topic, business, *direct] if prefix == PREFIX and len(direct) <= 1:
+                of_topic, of_direct = int(topic) if topic else None, int(direct[0]) if direct else None
+                return cls(int(bot), int(chat_id), of_topic, business or None, of_direct)
         raise InvalidInput("not_telegram", "this thread is not one of Telegram's")
 
     @property
     def target(self) -> dict[str, Any]:
         """The arguments of send_message that name the place."""
-        named = {"message_thread_id": self.topic, "business_connection_id": self.business_connection_id}
+        named: dict[str, Any] = {"message_thread_id": self.topic, "direct_messages_topic_id": self.direct_topic}
+        named["business_connection_id"] = self.business_connection_id
         return {"chat_id": self.chat_id, **{name: value for name, value in named.items() if value is not None}}
 
     @property
     def thread(self) -> str:
         """The name of the thread."""
-        return f"{PREFIX}:{self.bot}:{self.chat_id}:{self.topic or ''}:{self.business_connection_id or ''}"
+        direct = "" if self.direct_topic is None else f":{self.direct_topic}"
+        return f"{PREFIX}:{self.bot}:{self.chat_id}:{self.topic or ''}:{self.business_connection_id or ''}{direct}"
 
 
 def addressed(message: Any) -> bool:
@@ -71,9 +76,7 @@ def inbound_of(update: Any, bot: int, accepts: Accepts) -> Inbound | None:
     """A person's message with a text, or the edit of one; None for what is not for the agent."""
     edited = update.edited_message or update.edited_business_message
     message = update.message or update.business_message or edited
-    if message is None or message.from_user is None or message.from_user.is_bot or not text_of(message):
-        return None
-    if not accepts(message):
+    if message is None or not _by_person(message) or not text_of(message) or not accepts(message):
         return None
     payload = {"text": text_of(message), "user": message.from_user.id, "message_id": message.message_id}
     if edited:
@@ -81,11 +84,18 @@ def inbound_of(update: Any, bot: int, accepts: Accepts) -> Inbound | None:
     return Inbound(_place(message, bot).thread, str(message.message_id), payload, edited=bool(edited))
 
 
+def _by_person(message: Any) -> bool:
+    """Telegram itself, which is no bot, forwards a channel's posts to the group that discusses them."""
+    return message.from_user is not None and not message.from_user.is_bot and not message.is_automatic_forward
+
+
 def _place(message: Any, bot: int) -> Place:
     topic = (
         message.message_thread_id if message.is_topic_message else None
     )  # without topics it names a chain of replies
-    return Place(bot, message.chat.id, topic, message.business_connection_id)
+    direct = message.direct_messages_topic
+    direct_topic = None if direct is None else direct.topic_id
+    return Place(bot, message.chat.id, topic, message.business_connection_id, direct_topic)
 
 
 def _seconds(date: Any) -> Any:

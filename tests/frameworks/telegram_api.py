@@ -23,6 +23,8 @@ BOT = {"id": 42, "is_bot": True, "first_name": "bot", "username": "the_bot"}
 TOKEN = "42:TOKEN"
 ANN, BEN = ({"id": number, "is_bot": False, "first_name": name} for number, name in ((7, "Ann"), (8, "Ben")))
 PRIVATE = {"id": 7, "type": "private", "first_name": "Ann"}
+TELEGRAM = {"id": 777000, "is_bot": False, "first_name": "Telegram"}
+CHANNEL = {"id": -200, "type": "supergroup", "title": "direct messages", "is_direct_messages": True}
 GROUP = {"id": -100, "type": "supergroup", "title": "all", "is_forum": True}
 
 _updates = count(1)

@@ -163,6 +163,12 @@ def deleted(ts: str, at: str, **more: Any) -> dict[str, Any]:
     return said(at, subtype="message_deleted", deleted_ts=ts, previous_message=previous)
 
 
+def emptied(ts: str, at: str) -> dict[str, Any]:
+    """The deletion of a message that has replies."""
+    place = {"subtype": "tombstone", "user": "USLACKBOT", "text": "deleted", "ts": ts, "thread_ts": ts}
+    return {**deleted(ts, at, thread_ts=ts), "subtype": "message_changed", "message": place}
+
+
 async def eventually(predicate: Any) -> None:
     await asyncio.to_thread(until, predicate)
 
@@ -237,10 +243,12 @@ def test_deletion_cancels_a_message_that_waits_and_no_other(
                 said("1.3", "three"),
                 edited("1.3", "three!", "1.4"),
                 said("1.5", "four"),
+                said("1.6", "five"),
             ):
                 assert await bot.post(waiting) == 200
             for ts in ("1.2", "1.3", "1.3", "1.1"):  # the last is in the turn
                 assert await bot.post(deleted(ts, "2.1")) == 200
+            assert await bot.post(emptied("1.6", "2.1")) == 200
             assert bot.heard == []
             for others in (deleted("9.9", "2.2"), deleted("1.5", "2.3", bot_id="B9")):
                 assert await bot.post(others) == 200
@@ -248,7 +256,7 @@ def test_deletion_cancels_a_message_that_waits_and_no_other(
             await eventually(lambda: len(posted.messages) == 2 and len(bot.heard) == 2)
             assert bot.turns == [["one"], ["four"]]
             assert sorted(bot.heard) == ["2.2", "2.3"]
-            for message_id in ("1.2", "1.3:1"):
+            for message_id in ("1.2", "1.3:1", "1.6"):
                 assert isinstance(await bot.status("slack:T1:D1:", message_id), Cancelled)
 
     asyncio.run(scene())

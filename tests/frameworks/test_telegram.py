@@ -24,7 +24,9 @@ from tests.frameworks.telegram_api import (
     BEN,
     BOT,
     BOTS,
+    CHANNEL,
     GROUP,
+    TELEGRAM,
     TOKEN,
     AiogramSession,
     Telegram,
@@ -147,11 +149,12 @@ def test_what_is_not_for_the_agent_goes_to_the_app(framework: str, sqlite_databa
                 said(2, **{"from": BOT}),
                 said(3, None, location={"latitude": 1.0, "longitude": 1.0}),
                 said(4, kind="business_message", business_connection_id="b1", chat=customer),  # Ann writes to hers
+                said(5, chat=GROUP, is_automatic_forward=True, **{"from": TELEGRAM}),
             ):
                 await scene.bot.feed(update)
-            await eventually(lambda: len(scene.bot.heard) == 4)
-            assert scene.bot.heard == [1, 2, 3, 4]
-            await scene.bot.feed(said(5, None, caption="look", location={"latitude": 1.0, "longitude": 1.0}))
+            await eventually(lambda: len(scene.bot.heard) == 5)
+            assert scene.bot.heard == [1, 2, 3, 4, 5]
+            await scene.bot.feed(said(6, None, caption="look", location={"latitude": 1.0, "longitude": 1.0}))
             await eventually(lambda: scene.api.sent)
             assert scene.turns == [["look"]]
 
@@ -171,6 +174,11 @@ def test_thread_is_a_chat_or_a_topic_of_it(framework: str, sqlite_database: Data
                     said(3, "e", kind="business_message", business_connection_id="b1"),
                     "telegram:42:7::b1",
                     {"chat_id": 7, "business_connection_id": "b1"},
+                ),
+                (
+                    said(4, "f", chat=CHANNEL, direct_messages_topic={"topic_id": 9, "user": ANN}),
+                    "telegram:42:-200:::9",
+                    {"chat_id": -200, "direct_messages_topic_id": 9},
                 ),
             ):
                 number, before = str(next(iter(list(update.values())[1:]))["message_id"]), len(scene.api.sent)
@@ -209,16 +217,17 @@ def test_polling_confirms_only_what_is_stored(
         path = tmp_path / "later" / "chat.db"
         async with AsyncChatlock(f"sqlite:///{path}", tenant="acme", limits=Limits(sweep_ms=20)) as chat:
             scene = Scene(framework, chat)
-            scene.api.updates = [said(1, "one"), said(2, "two")]
+            scene.api.updates = [said(1, "/start"), said(2, "one"), said(3, "two")]
             first = scene.api.updates[0]["update_id"]
             async with scene.bot.polling():
                 await eventually(lambda: len(scene.api.offsets) > 3 or caplog.messages.count("inbox.waits") > 3)
                 assert max(scene.api.offsets) <= first
                 path.parent.mkdir()
                 await chat.setup()
-                await eventually(lambda: max(scene.api.offsets) == first + 2)
+                await eventually(lambda: max(scene.api.offsets) == first + 3)
                 await eventually(lambda: scene.turns and scene.turns[-1][-1] == "two")
             assert [text for turn in scene.turns for text in turn] == ["one", "two"]
+            assert scene.bot.heard == [1]  # once, however often its round was asked for
 
     asyncio.run(play())
 
@@ -254,7 +263,11 @@ def test_inbox_is_registered_for_updates() -> None:
 
 
 def test_place_is_read_back_from_the_thread() -> None:
-    for place in (adapter.Place(42, -100, 5), adapter.Place(42, ANN["id"], None, "b1")):
+    for place in (
+        adapter.Place(42, -100, 5),
+        adapter.Place(42, ANN["id"], None, "b1"),
+        adapter.Place(42, -200, direct_topic=9),
+    ):
         assert adapter.Place.of(Delivery(Key("acme", place.thread), 1, ("1",), "reply", "key", 1)) == place
     with pytest.raises(InvalidInput, match="Telegram"):
         adapter.Place.of(Delivery(Key("acme", "slack:T1:D1:"), 1, ("1",), "reply", "key", 1))
