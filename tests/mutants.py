@@ -1031,14 +1031,14 @@ TABLE = (
     ),
     Mutant(
         "langgraph_always_resumes",
-        "middleware/langgraph.py",
+        "middleware/langgraph_runs.py",
         "if run and put_in <= last:",
         "if run:",
         f"{LANGGRAPH} -k 'fewer and memory'",
     ),
     Mutant(
         "langgraph_never_resumes",
-        "middleware/langgraph.py",
+        "middleware/langgraph_runs.py",
         "if run and put_in <= last:",
         "if not run and last < 0:",
         f"{LANGGRAPH} -k 'is_resumed and memory'",

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from chatlock import AsyncTurn, InvalidInput, Message, Turn
-from chatlock.middleware import framework, qualified
+from chatlock import AsyncTurn, InvalidInput, Turn
+from chatlock.middleware import framework
 from chatlock.middleware.langgraph_messages import last_message, user_messages
+from chatlock.middleware.langgraph_runs import Config, Start, ToInput, config_of, head_of, run_of, start_of
 from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
 
 __all__ = ["FencedSaver", "claimed", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
@@ -27,8 +27,6 @@ __all__ = ["FencedSaver", "claimed", "run_turn", "run_turn_sync", "stream_turn",
 RunControl: Any = framework("langgraph.runtime", "langgraph").RunControl
 GraphDrained: Any = framework("langgraph.errors", "langgraph").GraphDrained
 
-Config: TypeAlias = dict[str, Any]
-ToInput: TypeAlias = Callable[[list[Message]], Any]
 ToReply: TypeAlias = Callable[[Any], Any]
 
 
@@ -43,50 +41,7 @@ def claimed(turn: Turn | AsyncTurn, config: Config | None = None) -> dict[str, A
     """
     control = RunControl()
     turn.on_lost(lambda: control.request_drain("the turn's claim is lost"))
-    return {"config": _config(turn, config), "control": control, "durability": "sync"}
-
-
-def _config(turn: Turn | AsyncTurn, config: Config | None) -> Config:
-    held = {
-        "thread_id": qualified(turn.key),
-        "chatlock_upto": turn.messages[-1].seq,
-        **(config or {}).get("configurable", {}),
-        "chatlock_turn": turn,
-        "chatlock_token": turn.token,
-        **_run(turn),
-    }
-    return {**(config or {}), "configurable": held}
-
-
-def _run(turn: Turn | AsyncTurn) -> dict[str, str]:
-    """The same for every turn over the same oldest message."""
-    return {"chatlock_run": turn.step_key("langgraph")}
-
-
-@dataclass(frozen=True)
-class _Start:
-    """input None: resumed.  upto: the seq of its last message.  anew: all the checkpoints are of a run to forget."""
-
-    input: Any
-    config: Config
-    upto: int
-    anew: bool = False
-
-
-def _chosen(turn: Turn | AsyncTurn, to_input: ToInput, config: Config, run: list[Any]) -> _Start:
-    """run: what earlier turns over the same oldest message have stored, the latest first."""
-    messages, last = turn.messages, turn.messages[-1].seq
-    put_in = run[0].metadata["chatlock_upto"] if run else 0
-    if run and put_in <= last:
-        return _Start(None, _with(config, chatlock_upto=put_in), max(m.seq for m in messages if m.seq <= put_in))
-    before = run[-1].parent_config if run else None
-    if before is not None:
-        config = _with(config, checkpoint_id=before["configurable"]["checkpoint_id"])
-    return _Start(to_input(messages), config, last, anew=bool(run) and before is None)
-
-
-def _with(config: Config, **configurable: Any) -> Config:
-    return {**config, "configurable": {**config["configurable"], **configurable}}
+    return {"config": config_of(turn, config), "control": control, "durability": "sync"}
 
 
 def _saver(graph: Any) -> FencedSaver:
@@ -95,22 +50,22 @@ def _saver(graph: Any) -> FencedSaver:
     return graph.checkpointer
 
 
-async def _start(turn: AsyncTurn, graph: Any, to_input: ToInput, config: Config) -> _Start:
-    saver, run = _saver(graph), []
+async def _start(turn: AsyncTurn, graph: Any, to_input: ToInput, config: Config) -> Start:
+    saver, stored = _saver(graph), []
     if turn.previous_incomplete is not None:
-        run = [stored async for stored in graph.aget_state_history(config, filter=_run(turn))]
-    start = _chosen(turn, to_input, config, run)
+        stored = [found async for found in graph.aget_state_history(head_of(config), filter=run_of(turn))]
+    start = start_of(turn, to_input, config, stored)
     if start.anew:
         async with saver.aheld(config) as held:
             await held.adelete_thread(config["configurable"]["thread_id"])
     return start
 
 
-def _start_sync(turn: Turn, graph: Any, to_input: ToInput, config: Config) -> _Start:
-    saver, run = _saver(graph), []
+def _start_sync(turn: Turn, graph: Any, to_input: ToInput, config: Config) -> Start:
+    saver, stored = _saver(graph), []
     if turn.previous_incomplete is not None:
-        run = list(graph.get_state_history(config, filter=_run(turn)))
-    start = _chosen(turn, to_input, config, run)
+        stored = list(graph.get_state_history(head_of(config), filter=run_of(turn)))
+    start = start_of(turn, to_input, config, stored)
     if start.anew:
         with saver.held(config) as held:
             held.delete_thread(config["configurable"]["thread_id"])
@@ -140,13 +95,13 @@ async def stream_turn(
 
     Leaving early, with aclosing, stops the run: its steps so far stay stored, and the next turn resumes.
     """
-    base = _config(turn, config)
+    base = config_of(turn, config)
     start = await _start(turn, graph, to_input, base)
     with _drained(turn):
         async with aclosing(graph.astream(start.input, **claimed(turn, start.config), **options)) as chunks:
             async for chunk in chunks:
                 yield chunk
-    await turn.finish(to_reply(await graph.aget_state(base)), upto=start.upto)
+    await turn.finish(to_reply(await graph.aget_state(head_of(base))), upto=start.upto)
 
 
 async def run_turn(
@@ -170,11 +125,11 @@ async def run_turn(
         config: See claimed.
         options: Those of ainvoke, astream or invoke.
     """
-    base = _config(turn, config)
+    base = config_of(turn, config)
     start = await _start(turn, graph, to_input, base)
     with _drained(turn):
         await graph.ainvoke(start.input, **claimed(turn, start.config), **options)
-    snapshot = await graph.aget_state(base)
+    snapshot = await graph.aget_state(head_of(base))
     await turn.finish(to_reply(snapshot), upto=start.upto)
     return snapshot
 
@@ -189,10 +144,10 @@ def run_turn_sync(
     **options: Any,
 ) -> Any:
     """See run_turn."""
-    base = _config(turn, config)
+    base = config_of(turn, config)
     start = _start_sync(turn, graph, to_input, base)
     with _drained(turn):
         graph.invoke(start.input, **claimed(turn, start.config), **options)
-    snapshot = graph.get_state(base)
+    snapshot = graph.get_state(head_of(base))
     turn.finish(to_reply(snapshot), upto=start.upto)
     return snapshot

@@ -514,6 +514,56 @@ def test_run_that_was_complete_but_not_finished_is_not_run_again(kind: str, url:
 
 
 @in_memory
+def test_run_from_an_earlier_checkpoint_is_answered_and_resumed_at_its_own_end(
+    kind: str, url: str, tenant: str
+) -> None:
+    async def fork() -> None:
+        async with scene(kind, url, tenant) as (chat, saver):
+            broken: list[Any] = []
+
+            async def in_b() -> None:
+                if broken:
+                    raise broken.pop()
+
+            steps = Steps(in_b=in_b)
+            graph = steps.graph(saver)
+            async with chat.turn("t", "q1") as turn:
+                early = (await run_turn(turn, graph, asked, logged)).config["configurable"]["checkpoint_id"]
+            async with chat.turn("t", "q2") as turn:
+                await run_turn(turn, graph, asked, logged)
+            steps.ran.clear()
+            broken.append(RuntimeError())
+            config = {"configurable": {"checkpoint_id": early}}
+            turn = await chat.begin("t", "q3")
+            with pytest.raises(RuntimeError):
+                await run_turn(turn, graph, asked, logged, config=config)
+            await turn.release()
+            async with chat.turn("t", "q4") as turn:
+                snapshot = await run_turn(turn, graph, asked, logged, config=config)
+            assert logged(snapshot) == ["q1", "a", "b", "c", "q3", "a", "b", "c"]
+            assert steps.ran == ["a", "b", "b", "c"]
+
+    asyncio.run(fork())
+
+
+@in_memory
+def test_edit_before_a_run_is_no_run_to_resume(kind: str, url: str, tenant: str) -> None:
+    async def edit() -> None:
+        async with scene(kind, url, tenant) as (chat, saver):
+            graph = Steps().graph(saver)
+            async with chat.turn("t", "q1") as turn:
+                await run_turn(turn, graph, asked, logged)
+            turn = await chat.begin("t", "q2")
+            await graph.aupdate_state(claimed(turn)["config"], {"log": ["remembered"]})
+            await turn.release()
+            async with chat.turn("t", "q3") as turn:
+                snapshot = await run_turn(turn, graph, asked, logged)
+            assert logged(snapshot) == ["q1", "a", "b", "c", "remembered", "q2", "q3", "a", "b", "c"]
+
+    asyncio.run(edit())
+
+
+@in_memory
 def test_stream_that_is_left_stops_the_run_and_the_next_turn_resumes(kind: str, url: str, tenant: str) -> None:
     async def leave() -> None:
         async with scene(kind, url, tenant) as (chat, saver):
