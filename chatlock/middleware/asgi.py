@@ -171,12 +171,13 @@ class TurnMiddleware:
         connection = Connection(receive, send)
         try:
             await self._hold(scope, connection, *key)
-        except TurnNotGranted as error:
-            await respond(connection, answer_to_submit(error.outcome, path_of(scope)))
         except ChatlockError as error:
             if connection.begun:
                 raise
-            await respond(connection, answer_to_error(error))
+            if isinstance(error, TurnNotGranted):
+                await respond(connection, answer_to_submit(error.outcome, path_of(scope)))
+            else:
+                await respond(connection, answer_to_error(error))
 
     async def _hold(self, scope: Scope, connection: Connection, tenant: str, thread: str) -> None:
         headers = headers_of(scope["headers"])

@@ -53,12 +53,13 @@ class Connection:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
         self._unread: list[Message] = []
-        self.begun = self._complete = self.gone = False
+        self.read = self.begun = self._complete = self.gone = False
 
     async def receive(self) -> Message:
         """The next message of the server."""
         message = self._unread.pop() if self._unread else await self._receive()
         self.gone |= message["type"] == "http.disconnect" and not self._complete
+        self.read |= message["type"] == "http.request" and not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:

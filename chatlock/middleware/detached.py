@@ -63,9 +63,13 @@ class Submitting:
     async def refused(self) -> Outcome | None:
         """None once the message is stored; the outcome of one that is not.  Raises what submit raised."""
         await asyncio.wait({self.task, self.stored}, return_when=asyncio.FIRST_COMPLETED)
-        return None if self.stored.done() else self.task.result()
+        if self.stored.done():
+            return None
+        if self.task.cancelled():  # by drain: its cancellation is not that of whoever waits here
+            raise StoreUnavailable("this process goes down", commit_unknown=True)
+        return self.task.result()
 
     async def outcome(self, wait_s: float) -> Outcome | None:
         """The outcome; None if it is not known within wait_s."""
         await asyncio.wait({self.task}, timeout=wait_s)
-        return self.task.result() if self.task.done() else None
+        return self.task.result() if self.task.done() and not self.task.cancelled() else None

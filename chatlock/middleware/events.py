@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from chatlock import ChatlockError, Event, Outcome
-from chatlock.middleware.http import answer_to_error, document, sse
+from chatlock.middleware.http import answer_to_error, compact, document
 
 QUIET_S = 15.0
 """A stream says so often that it is alive: proxies close what is silent for longer."""
@@ -17,6 +17,12 @@ QUIET_S = 15.0
 def data_of(event: Event) -> Any:
     """An event's data as JSON."""
     return document(event.data) if isinstance(event.data, Outcome) else event.data
+
+
+def sse(event_id: str | None, name: str, data: Any) -> bytes:
+    """One server-sent event.  None: the client's Last-Event-ID stays what it is."""
+    named = "" if event_id is None else f"id: {event_id}\n"
+    return f"{named}event: {name}\ndata: {compact(data)}\n\n".encode()
 
 
 async def as_sse(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
@@ -37,7 +43,7 @@ async def as_sse(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except ChatlockError as error:
-            yield sse("error", "error", answer_to_error(error).body)
+            yield sse(None, "error", answer_to_error(error).body)
         finally:
             await _stopped(upcoming)
 

@@ -59,8 +59,9 @@ def install(app: Any) -> None:
 def turn(chat: AsyncChatlock, *, tenant: Callable[..., Any], agent: str = "default") -> Callable[..., Any]:
     """A dependency that holds an attached turn over the request, its stream included.
 
-    The path needs {thread}; the body is the payload.  Finish the turn in the handler, or in what it streams.  A client
-    that goes away while it streams stops it: the turn is released, uncharged.  Needs install(app).
+    The path needs {thread}; the body is the payload, and the handler may read it again.  Finish the turn in the
+    handler, or in what it streams.  A client that goes away while it streams stops it: the turn is released, uncharged.
+    Needs install(app).
 
     Args:
         chat: The client.
@@ -75,7 +76,10 @@ def turn(chat: AsyncChatlock, *, tenant: Callable[..., Any], agent: str = "defau
             raise MissingTenant
         connection, headers = connection_of(request.scope), headers_of(request.scope["headers"])
         check_json(headers)
-        payload, asked = payload_of(await body_of(parts_of(connection.receive))), Asked.of(headers)
+        read = connection.read  # FastAPI has read and kept it, for a model in the handler's signature
+        body = await body_of(request.stream() if read else parts_of(connection.receive))
+        connection.unread(body)
+        payload, asked = payload_of(body), Asked.of(headers)
         options: Any = {"message_id": asked.message_id, "wait_ms": asked.wait_ms, "if_turn": asked.if_turn}
         held_turn = chat.turn(thread, payload, tenant=owner, agent=agent, **options)
         async with held_turn as granted, connection.releasing(granted):

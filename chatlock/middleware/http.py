@@ -18,6 +18,7 @@ from chatlock import (
     Busy,
     CancelReceipt,
     ChatlockError,
+    ClaimLost,
     Conflict,
     Dead,
     Gone,
@@ -136,8 +137,7 @@ def answer_to_submit(outcome: Outcome, where: str, applied: str = "") -> Answer:
         case NotFound():
             return not_found()
         case Unknown():
-            title = "The result is not known; send it again with the same key"
-            return problem(503, "unknown", title, retry_s=RETRY_S)
+            return not_known()
         case Dead():
             return problem(409, "message-dead", "The message was given up")
         case Superseded():
@@ -180,6 +180,11 @@ def not_found() -> Answer:
     return problem(404, "not-found", "No such message")
 
 
+def not_known() -> Answer:
+    """Nobody can tell now whether it was done."""
+    return problem(503, "unknown", "The result is not known; send it again with the same key", retry_s=RETRY_S)
+
+
 def answer_to_error(error: ChatlockError) -> Answer:
     """The answer to an error that chatlock raised."""
     if isinstance(error, MissingTenant):
@@ -188,10 +193,8 @@ def answer_to_error(error: ChatlockError) -> Answer:
         status, name = INPUT_STATUS.get(error.reason, 400), error.reason.replace("_", "-")
         return problem(status, name, "The request breaks a limit", detail=str(error))
     if isinstance(error, StoreUnavailable):
-        return problem(503, "unavailable", "Nothing was stored; try again", retry_s=RETRY_S)
+        nothing = problem(503, "unavailable", "Nothing was stored; try again", retry_s=RETRY_S)
+        return not_known() if error.commit_unknown else nothing
+    if isinstance(error, ClaimLost):
+        return problem(503, "turn-lost", "The turn was lost; send it again with the same key", retry_s=RETRY_S)
     return problem(500, "internal", "The service is not set up correctly")
-
-
-def sse(event_id: str, name: str, data: Any) -> bytes:
-    """One server-sent event."""
-    return f"id: {event_id}\nevent: {name}\ndata: {compact(data)}\n\n".encode()

@@ -14,8 +14,8 @@ from fastapi import Body, Cookie, Depends, FastAPI, Header, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
 from chatlock import AsyncChatlock, AsyncTurn
+from chatlock.middleware.events import sse
 from chatlock.middleware.fastapi import install, router
-from chatlock.middleware.http import sse
 from examples.fastapi_chat.agent import Chat, Said, Work
 from examples.fastapi_chat.record import view
 

@@ -16,7 +16,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.routing import Route
 
-from chatlock import AsyncChatlock, AsyncTurn
+from chatlock import AsyncChatlock, AsyncTurn, TurnNotGranted
 from chatlock.middleware.asgi import TurnMiddleware
 from chatlock.middleware.fastapi import install, turn
 from tests.frameworks.conftest import row_of
@@ -200,6 +200,55 @@ def test_request_that_is_cancelled_again_and_again_releases(
 
     loop.run(play())
     assert row_of(served, thread, "status, attempts, stalls") == ("idle", 0, 0)
+
+
+@pytest.mark.parametrize("make", [by_dependency, by_middleware])
+def test_turn_that_was_lost_is_to_be_asked_for_again(
+    chat: AsyncChatlock, loop: asyncio.Runner, thread: str, make: Make
+) -> None:
+    class Late(Script):
+        async def respond(self, held: AsyncTurn) -> StreamingResponse:
+            await chat.free(thread, turn=held.token, force=True, tenant="ann")
+            await held.finish("late")
+            raise AssertionError
+
+    exchange = Exchange(make(chat, Late("never"), ""), f"/{thread}")
+    assert loop.run(exchange.run()) == 503
+    assert b"urn:chatlock:problem:turn-lost" in exchange.body
+
+
+@pytest.mark.parametrize("reads", ["a model", "the request"])
+def test_handler_may_read_the_message_too(
+    chat: AsyncChatlock, loop: asyncio.Runner, served: Database, thread: str, reads: str
+) -> None:
+    app = FastAPI()
+    install(app)
+    held_turn = Depends(turn(chat, tenant=lambda: "ann"))
+
+    async def model(body: dict[str, Any], held: AsyncTurn = held_turn) -> Any:
+        return await held.finish(body)
+
+    async def request(request: Request, held: AsyncTurn = held_turn) -> Any:
+        return await held.finish(await request.json())
+
+    app.post("/{thread}")(model if reads == "a model" else request)
+    assert loop.run(Exchange(app, f"/{thread}", b'{"x":1}').run()) == 200
+    query = f"SELECT reply FROM chatlock_turns WHERE thread_id = '{thread}'"
+    assert served.connect().execute(query).fetchall() == [('{"x":1}',)]
+
+
+def test_answer_that_has_begun_is_not_begun_again(chat: AsyncChatlock, loop: asyncio.Runner, thread: str) -> None:
+    class Asks(Script):
+        async def _chunks(self, held: AsyncTurn) -> AsyncIterator[str]:
+            yield "one"
+            await held.finish("one")
+            async with chat.turn(f"{thread}-other", "x", tenant="ann", if_turn=9):
+                raise AssertionError
+
+    exchange = Exchange(by_middleware(chat, Asks("never"), ""), f"/{thread}")
+    with pytest.raises(TurnNotGranted):
+        loop.run(exchange.run())
+    assert exchange.body == b"one"
 
 
 def test_turn_that_ends_ahead_of_its_stream_is_an_error_and_charged(

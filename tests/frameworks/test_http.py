@@ -19,6 +19,7 @@ from chatlock import (
     Busy,
     Cancelled,
     ChatlockError,
+    ClaimLost,
     Conflict,
     Dead,
     Event,
@@ -35,7 +36,7 @@ from chatlock import (
     Unknown,
 )
 from chatlock.middleware import events, openapi
-from chatlock.middleware.detached import Detached
+from chatlock.middleware.detached import Detached, Submitting
 from chatlock.middleware.http import PROBLEM, answer_to_error, answer_to_status, answer_to_submit
 from tests.frameworks.conftest import Front
 from tests.frameworks.served import Agent, serving
@@ -102,6 +103,22 @@ def test_broken_setup_is_500_and_says_nothing_of_it() -> None:
     assert SECRET.encode() not in told.content()
 
 
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (StoreUnavailable(SECRET), "unavailable"),
+        (StoreUnavailable(SECRET, commit_unknown=True), "unknown"),
+        (ClaimLost(), "turn-lost"),
+    ],
+)
+def test_what_is_to_be_sent_again_is_503_and_says_no_more_than_is_known(error: ChatlockError, name: str) -> None:
+    told = answer_to_error(error)
+    assert told.body is not None
+    assert (told.status, told.body["type"]) == (503, f"urn:chatlock:problem:{name}")
+    assert "Retry-After" in told.headers
+    assert SECRET.encode() not in told.content()
+
+
 def parts_of(*told: Event | Exception, hold: asyncio.Event | None = None) -> AsyncIterator[bytes]:
     async def source() -> AsyncIterator[Event]:
         for event in told:
@@ -120,7 +137,7 @@ def test_error_after_the_stream_began_is_an_event() -> None:
 
     heard = asyncio.run(play())
     assert heard[1].startswith(b"id: 1-1-1\nevent: chunk\n")
-    assert heard[2].startswith(b"id: error\nevent: error\n")
+    assert heard[2].startswith(b"event: error\n")  # no id: whoever comes back goes on after the last chunk
     assert b'"status":503' in heard[2]
     assert SECRET.encode() not in heard[2]
 
@@ -153,6 +170,30 @@ def test_process_that_is_full_or_goes_down_takes_no_more_turns() -> None:
         assert first.result() == "answered"
         with pytest.raises(StoreUnavailable):
             detached.start(turn())
+
+    asyncio.run(play())
+
+
+def test_whoever_waits_for_a_turn_that_is_drained_is_not_cancelled_with_it() -> None:
+    async def play() -> None:
+        detached = Detached(2)
+
+        async def turn(on_stored: Any) -> Outcome:
+            on_stored(OUTCOMES[2][0])
+            return await asyncio.Future()
+
+        async def store(on_stored: Any) -> Outcome:
+            return await asyncio.Future()
+
+        told = asyncio.gather(
+            Submitting(detached, turn).outcome(60), Submitting(detached, store).refused(), return_exceptions=True
+        )
+        await asyncio.sleep(0)
+        await detached.drain(0)
+        outcome, error = await told
+        assert outcome is None
+        assert isinstance(error, StoreUnavailable)
+        assert error.commit_unknown
 
     asyncio.run(play())
 
