@@ -87,7 +87,7 @@ class _Face:
         Args:
             callback: Called without arguments, in the heartbeat's OS thread: keep it short.  What it raises is logged.
         """
-        self._core.on_lost(callback)
+        self._core.alarm.on_lost(callback)
 
     def step_key(self, name: str, message: Message | None = None) -> str:
         """A key for an external effect, 64 hex digits: the same in every turn that has the message.

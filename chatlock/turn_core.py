@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,8 +11,9 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from chatlock.alarm import Alarm
 from chatlock.caller import driver_kind, on_caller, on_driver
-from chatlock.errors import ClaimLost, InvalidInput, place_of
+from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.heart import Heart
 from chatlock.inputs import (
     canonical_json,
@@ -26,7 +26,7 @@ from chatlock.inputs import (
     reply_json,
     storable,
 )
-from chatlock.io import Caller, Signal, lives
+from chatlock.io import Caller, lives
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
 from chatlock.ops.base import Message, turn_state
@@ -36,8 +36,6 @@ from chatlock.ops.intents import REPLY, Effect
 from chatlock.policies import AWAITING_RULES
 from chatlock.protocol import TurnState
 from chatlock.store import Store
-
-log = logging.getLogger("chatlock")
 
 MARK_BYTES_MAX = 64 * 1024
 ERROR_CHARS_MAX = 200
@@ -60,7 +58,6 @@ class TurnCore:
         self.claim = granted.claim
         self.messages: tuple[Message, ...] = granted.messages
         self.began_at = time.monotonic()
-        self.lost = False
         self.ended: str | None = None
         self.interrupted = False  # the process may be about to end: its own poller is not told to begin the turn again
         self.finished: Finished | None = None
@@ -74,12 +71,9 @@ class TurnCore:
         self.unattended = False  # a poller's: no caller awaits it who could be told to end
         self.raised_in: threading.Thread | None = None
         self._heart, self._on_fetch, self._on_end, self._beats = heart, on_fetch, on_end, beats
-        self._telling, self._finishing = threading.Lock(), threading.Lock()
-        self._lost_callbacks: list[Callable[[], object]] = []
+        self.alarm, self._finishing = Alarm(self.claim.claim_id), threading.Lock()
         self._mid_fetches = 0
-        self._asked_to_stop = False
         self._steered = self._heard = 0  # the newest message that it was told to fetch, and had been when it last did
-        self._stop_signals: list[Signal] = []
         self._users: list[Caller] = [store.io.caller()]
         self._valid_until = self.claim.asked_at + self.claim.lease_ms / 1000
         if beats:
@@ -107,19 +101,17 @@ class TurnCore:
         """It is asked to stop; there is a message of this seq to fetch.  From any OS thread, also late or again."""
         self._steered = max(self._steered, steered)
         if cancelled:
-            self._asked_to_stop = True
-            self._signal_stop()
+            self.alarm.ask()
 
-    def _signal_stop(self) -> None:
-        with self._telling:
-            signals, self._stop_signals = self._stop_signals, []
-        for signal in signals:
-            signal.set()
+    @property
+    def lost(self) -> bool:
+        """Whether the claim is known to be lost."""
+        return self.alarm.lost
 
     @property
     def cancelled(self) -> bool:
         """Whether the turn was asked to stop, or its claim is lost."""
-        return self._asked_to_stop or self.lost
+        return self.alarm.raised
 
     def waiting(self, store: Store) -> bool:
         """Whether a fetch may bring what the turn was told of."""
@@ -128,11 +120,7 @@ class TurnCore:
 
     async def until_cancelled(self, store: Store) -> None:
         """Returns once `cancelled`, or once the turn has ended."""
-        signal = store.io.signal()
-        with self._telling:
-            self._stop_signals.append(signal)
-        if not self.cancelled and self.ended is None:
-            await signal.wait(None)
+        await self.alarm.wait(store.io.signal(), lambda: self.ended is not None)
 
     def _used_by(self, caller: Caller) -> None:
         """A turn may be handed on, and used by several tasks; the heart forgets it with the last of them."""
@@ -153,31 +141,9 @@ class TurnCore:
                 self._heart.add(self)
 
     def set_lost(self) -> None:
-        """The claim is gone: sets `lost` and runs the callbacks, once, in the calling OS thread."""
-        with self._telling:
-            if self.lost or self.ended is not None:
-                return
-            self.lost = True
-            callbacks, self._lost_callbacks = self._lost_callbacks, []
-        self._signal_stop()
-        for callback in callbacks:
-            self._call_lost(callback)
-
-    def _call_lost(self, callback: Callable[[], object]) -> None:
-        try:
-            callback()
-        except Exception as error:  # noqa: BLE001  the callback's own; the others are still told
-            log.error("turn.on_lost_failed: %s", place_of(error), extra={"claim_id": self.claim.claim_id})
-
-    def on_lost(self, callback: Callable[[], object]) -> None:
-        """Registers a callback; it runs at once if the claim is lost already."""
-        check_callable(callback, "callback")
-        with self._telling:
-            lost = self.lost
-            if not lost:
-                self._lost_callbacks.append(callback)
-        if lost:
-            self._call_lost(callback)
+        """The claim is gone; of a turn that has ended nobody needs to be told."""
+        if self.ended is None:
+            self.alarm.lose()
 
     def check(self, store: Store) -> None:
         """Raises ClaimLost once the turn is lost or ended, or the lease has passed on the monotonic clock.  No I/O."""
@@ -346,7 +312,7 @@ class TurnCore:
         if self.ended is None:
             self.ended = how
             self._heart.remove(self.claim.claim_id)
-            self._signal_stop()
+            self.alarm.wake()
             self._on_end(self)
 
     async def fence(self, store: Store, conn: Any, resource: str | None) -> None:

@@ -17,7 +17,7 @@ LAYERS = (
     ("protocol", "policies", "charging", "errors", "inputs", "settings", "wording"),
     ("schema", "dialects", "faults", "migrations", "urls"),
     ("ops",),
-    ("turnstile", "executor", "hooks", "io", "caller", "store", "heart", "wake", "window"),
+    ("turnstile", "executor", "hooks", "io", "alarm", "caller", "store", "heart", "wake", "window"),
     (
         *("intake", "turn_core", "inside", "turn", "handlers", "live", "place", "flows", "admin", "sweep", "polling"),
         *("epoch", "why", "backtest", "replay", "doctor", "console", "transfer"),
