@@ -2,6 +2,7 @@
 
     make mutants                     # every one, each in a copy of the tree; prints the table
     make mutants ARGS="finish"       # those whose name holds the word
+    make mutants ARGS="--sim 100"    # those of code that the simulation runs, judged by so many seeds of it alone
 
 `make test` looks whether every text is still found exactly once.
 """
@@ -28,6 +29,9 @@ SECONDS_MAX = 900
 GREEN, RED = 0, 1
 CAUGHT, SURVIVES, UNJUDGED = "red", "SURVIVES", "CANNOT BE JUDGED"
 SIM = "tests/sim/test_sim.py"
+NOT_IN_SIM = ("middleware/", "wake/redis.py")
+CHUNK = 25
+"""So many seeds are one case of the simulation's test."""
 EXECUTOR = "tests/unit/test_executor.py"
 OVERDUE = "tests/races/test_guards.py -k lock_overdue"
 DISPATCH = "tests/races/test_recovery.py -k lease"
@@ -1095,6 +1099,12 @@ TABLE = (
 )
 
 
+def by_simulation(seeds: int) -> list[Mutant]:
+    """The mutants of what the simulation runs, each judged by its first seeds and by no other test."""
+    test = " ".join(f"{SIM}::test_seeds[{first}]" for first in range(0, seeds, CHUNK))
+    return [mutant._replace(test=test) for mutant in TABLE if not mutant.file.startswith(NOT_IN_SIM)]
+
+
 def text_faults(table: tuple[Mutant, ...] = TABLE) -> list[str]:
     """Mutants whose text is not in its file exactly once, or whose test is no file of the suite."""
     found = []
@@ -1132,9 +1142,9 @@ class Verdict(NamedTuple):
 class Record:
     """What came of each row of the table, kept in a file from run to run."""
 
-    def __init__(self, path: Path | None, chosen: list[Mutant]) -> None:
+    def __init__(self, path: Path | None, chosen: list[Mutant], command: str) -> None:
         kept = json.loads(path.read_text())["rows"] if path is not None and path.exists() else {}
-        self._path = path
+        self._path, self._command = path, command
         self._chosen = {mutant.name: mutant for mutant in chosen}
         self._rows = {
             name: row
@@ -1155,12 +1165,13 @@ class Record:
         self._rows[mutant.name] = {
             "verdict": verdict.word,
             "failed": verdict.failed,
+            **({} if verdict.seeds is None else {"seeds": verdict.seeds}),
             "seconds": round(verdict.seconds),
             "as": _as_it_is(mutant),
         }
         if self._path is not None:
             summary = {
-                "command": "make mutants",
+                "command": self._command,
                 "date": time.strftime("%Y-%m-%d"),
                 "mutants": len(self._chosen),
                 "files": len({mutant.file for mutant in self._chosen.values()}),
@@ -1217,12 +1228,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("word", nargs="?", default="", help="only mutants whose name holds it")
     parser.add_argument("--json", type=Path, help="keep what came of each in this file, and go on with the others")
+    parser.add_argument("--sim", type=int, metavar="SEEDS", help="judge each by so many seeds of the simulation alone")
     asked = parser.parse_args()
     if faults := text_faults():
         print("\n".join(faults))
         return 1
-    chosen = [mutant for mutant in TABLE if asked.word in mutant.name]
-    record = Record(asked.json, chosen)
+    table = TABLE if asked.sim is None else by_simulation(asked.sim)
+    chosen = [mutant for mutant in table if asked.word in mutant.name]
+    command = "make mutants" if asked.sim is None else f'make mutants ARGS="--sim {asked.sim}"'
+    record = Record(asked.json, chosen, command)
     left = sorted(record.left(), key=lambda mutant: (mutant.test == SIM, mutant.test))  # the simulation takes longest
     with tempfile.TemporaryDirectory(prefix="chatlock-mutants-") as directory:
         tree = copied(Path(directory))
