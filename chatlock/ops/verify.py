@@ -251,11 +251,12 @@ CHECKS: dict[str, Check] = {
         ),
     ),
     "D.class": _check(
-        "the due row of an idle thread with pending messages has the thread's class",
+        "the due row of an idle thread with pending messages that no question holds has the thread's class",
         "class",
         threads,
         threads.c.status == "idle",
         threads.c.last_seq > threads.c.done_seq,
+        not_(HELD),
         exists().where(_joined(due), due.c.priority != threads.c.priority),
     ),
 }

@@ -51,6 +51,8 @@ FROM chatlock_threads
 WHERE (CAST(:b_tenant AS TEXT) IS NULL OR chatlock_threads.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND NOT (chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold')
 AND (EXISTS (SELECT *
 FROM chatlock_due
 WHERE chatlock_due.tenant = chatlock_threads.tenant
@@ -73,6 +75,8 @@ FROM chatlock_due AS recent_due
 WHERE CAST(:b_tenant AS TEXT) IS NULL OR recent_due.tenant = CAST(:b_tenant AS TEXT))
 AND chatlock_threads.status = 'idle'
 AND chatlock_threads.last_seq > chatlock_threads.done_seq
+AND NOT (chatlock_threads.awaiting IS NOT NULL
+AND coalesce(chatlock_threads.awaiting_rule, '') = 'hold')
 AND (EXISTS (SELECT *
 FROM chatlock_due
 WHERE chatlock_due.tenant = chatlock_threads.tenant

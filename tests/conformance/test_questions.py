@@ -237,12 +237,13 @@ def test_held_messages_wait_for_the_answer(chat: Any, database: Database, start:
     assert ran == [["m2", "m3", (question, "yes")]]
 
 
-def test_surplus_due_row_of_a_held_thread_is_deleted(chat: Any, database: Database) -> None:
+def test_surplus_due_row_of_a_held_thread_is_no_breach_and_is_deleted(chat: Any, database: Database) -> None:
     ran: list[Any] = []
     chat.handler()(lambda turn: ran.append(seen(turn)))
     ask(chat)
     stored(chat, "m2")
-    rows.execute(database, "INSERT INTO chatlock_due(tenant, thread_id, due_at) VALUES ('t', 'c1', 1)")
+    rows.execute(database, "INSERT INTO chatlock_due(tenant, thread_id, due_at, priority) VALUES ('t', 'c1', 1, 20)")
+    assert chat.verify().ok
     chat.sweep_once()
     assert (ran, rows.table(database, "chatlock_due")) == ([], [])
 
