@@ -134,6 +134,14 @@ TABLE = (
     Mutant("debounce_for_ever", "ops/submit.py", "oldest + times.max_wait_ms", "2**53", POLICIES),
     Mutant("expire_counts_turns", "ops/resolve.py", "last_end=last_end or 0", "last_end=0", POLICIES),
     Mutant("expire_of_held", "ops/resolve.py", '{"above": held_upto(row), "', '{"above": row.done_seq, "', POLICIES),
+    Mutant("dropped_message_moves_the_start", "ops/submit.py", '!= "drop_newest"):', '!= "DROP_NEWEST"):', POLICIES),
+    Mutant(
+        "expired_message_gets_a_turn",
+        "ops/claim.py",
+        "claim = claim_locked(conn, key, row, request, seq)",
+        "claim = claim_locked(conn, key, row, request)",
+        POLICIES,
+    ),
     # -- questions and edits -------------------------------------------------------------------------------------
     Mutant("question_holds_nothing", "ops/base.py", " and self.pending and not self.held", " and self.pending", ASK),
     Mutant("held_thread_is_due", "ops/due.py", "    if not row.held:\n", "    if row.token >= 0:\n", ASK),
@@ -258,6 +266,7 @@ TABLE = (
     ),
     # -- what is told --------------------------------------------------------------------------------------------
     Mutant("hot_submit_tells_no_eta", "ops/hot.py", "position=position, eta_ms=eta)", "position=position)", ESTIMATES),
+    Mutant("hot_submit_without_history", "ops/hot.py", "eta_ms(stored.typical_ms, s", "eta_ms(None, s", ESTIMATES),
     Mutant(
         "submit_tells_no_eta",
         "ops/inspect.py",
@@ -266,6 +275,13 @@ TABLE = (
         ESTIMATES,
     ),
     # -- due -----------------------------------------------------------------------------------------------------
+    Mutant(
+        "hot_queue_goes_before_all_others",
+        "ops/hot.py",
+        "max(now, quiet, backoff)",
+        "max(quiet, backoff)",
+        on_sqlite("submit", "without_a_handler"),
+    ),
     Mutant("oldest_alone_are_looked_at", "ops/due.py", "if len(rows) == looked_at:", "if not rows:", SHARING),
     Mutant(
         "background_with_all_others",
@@ -570,6 +586,20 @@ TABLE = (
         on_sqlite("transitions", "repeated_failure"),
     ),
     Mutant(
+        "fail_repeated_is_not_looked_for",
+        "ops/unanswered.py",
+        "if row is not None and _ended_itself",
+        "if row is None and _ended_itself",
+        on_sqlite("transitions", "repeated_failure"),
+    ),
+    Mutant(
+        "fail_repeated_only_of_stopped",
+        "ops/unanswered.py",
+        "TurnState.GAVE_UP) or row.error",
+        "TurnState.GAVE_UP) and row.error",
+        on_sqlite("transitions", "repeated_failure"),
+    ),
+    Mutant(
         "replaced_file_is_not_noticed",
         "dialects.py",
         'if record.info["file"] != _identity(self._path):',
@@ -709,6 +739,20 @@ TABLE = (
         "    run(conn, DELETE_PENDING, key, incarnation=row.incarnation)\n",
         "",
         on_sqlite("operate", "tombstone"),
+    ),
+    Mutant(
+        "purge_counts_what_is_not_there",
+        "ops/purge.py",
+        "    if row is None:\n        return 0\n",
+        "    if row is None:\n        return 1\n",
+        on_sqlite("retention", "not_there"),
+    ),
+    Mutant(
+        "receipt_shows_an_enum",
+        "ops/audit.py",
+        'object.__setattr__(self, "state", ',
+        'object.__setattr__(self, "STATE", ',
+        on_sqlite("operate", "plain_text"),
     ),
     # -- fence, heartbeat, state ---------------------------------------------------------------------------------------
     Mutant(

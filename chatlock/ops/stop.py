@@ -153,7 +153,9 @@ def stop(
     """
     row = lock(conn, key)
     if row is None or row.status != Status.RUNNING:
-        return CancelReceipt(False, "not_running", row.status if row is not None else Status.ABSENT, token, queued)
+        return CancelReceipt(
+            False, "not_running", row.status if row is not None else Status.ABSENT.value, token, queued
+        )
     if row.token != token:
         return CancelReceipt(False, "other_turn", row.status, token, queued)
     above = held_upto(row)

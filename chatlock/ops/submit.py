@@ -323,7 +323,7 @@ def submit(conn: Connection, submission: Submission, request: Request | None, li
     key, message_id, superseding, affected = submission.key, submission.message_id, False, None
     if submission.names_a_state and lock(conn, key) is None:
         reason = "not_running" if submission.if_turn is not None else "not_awaiting"
-        return Submitted(Refused(message_id=message_id, reason=reason, state=Status.ABSENT))
+        return Submitted(Refused(message_id=message_id, reason=reason, state=Status.ABSENT.value))
     row = lock_or_init(conn, submission)
     if row.status == Status.DELETED:
         return Submitted(Gone(message_id=message_id))

@@ -220,6 +220,12 @@ def test_acts_on_a_thread_that_never_was_are_refused(chat: Any, database: Databa
     assert rows.dump(database) == before
 
 
+def test_status_that_is_told_is_plain_text(chat: Any) -> None:
+    told = [chat.park("c1"), chat.cancel("c1", turn=1), chat.submit("c1", "hello", if_turn=1)]
+    told = [chat.park("c1"), chat.cancel("c1", turn=1), chat.submit("c1", "hello", if_turn=1)]
+    assert [(type(answer.state), answer.state) for answer in told] == [(str, "absent")] * 3
+
+
 def test_act_without_an_actor_names_the_user_of_the_process(chat: Any, database: Database) -> None:
     stored(chat)
     chat.park("c1")

@@ -178,6 +178,14 @@ def test_debounce_leaves_the_backoff_of_a_failed_message(chat: Any, database: Da
     assert due["due_at"] == after["not_before"] > 0
 
 
+def test_dropped_message_does_not_move_the_start(chat: Any, database: Database) -> None:
+    stored(chat, "m1", policy=Debounce(quiet_ms=10_000, max_wait_ms=600_000))
+    before = rows.thread_row(database)["quiet_until"]
+    (told,) = stored(chat, "m2", policy=FAR, pending_max=1, overflow="drop_newest")
+    assert told == Superseded(message_id="m2", seq=2, by=None)
+    assert rows.thread_row(database)["quiet_until"] == before > 0
+
+
 def test_debounced_message_beside_a_turn_waits_after_its_end(chat: Any, database: Database) -> None:
     with chat.turn("c1", "m1") as turn:
         stored(chat, "m2", policy=FAR)
@@ -333,6 +341,17 @@ def test_thread_in_which_all_has_expired_gets_no_turn(chat: Any, database: Datab
     assert rows.dispositions(database) == ["answered", "expired", "expired"]
     chat.sweep_once()
     assert (ran, rows.table(database, "chatlock_due")) == ([], [])
+
+
+def test_caller_whose_own_message_has_expired_gets_no_turn_over_what_waits_behind_it(
+    chat: Any, database: Database
+) -> None:
+    stored(chat, "m1", expire_ms=1)
+    stored(chat, "m2")
+    rows.execute(database, "UPDATE chatlock_messages SET received_at = received_at - 10000")
+    assert chat.begin("c1", "m1", message_id="m1", wait_ms=0) == Expired(message_id="m1", seq=1)
+    assert rows.dispositions(database) == ["expired", "pending"]
+    assert rows.turns(database) == []
 
 
 def test_time_in_which_a_turn_ran_does_not_count(chat: Any, database: Database) -> None:

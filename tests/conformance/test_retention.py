@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from chatlock import AlreadyAnswered, Conflict, Dead, Gone, InvalidInput, Limits, NotFound, Queued, Refused
+from chatlock import AlreadyAnswered, Conflict, Dead, Gone, InvalidInput, Key, Limits, NotFound, Queued, Refused
+from chatlock.ops.purge import purge_thread
 from tests.conformance import rows
 from tests.conformance.clocks import now
 from tests.conformance.conftest import BOTH, NewChat
@@ -261,6 +262,10 @@ def test_purge_forgets_the_reply_that_was_sent(chat: Any, database: Database) ->
     rows.execute(database, f"{ended}1")
     assert chat.purge(older_than_ms=HOUR_MS) == 1
     assert [row["payload"] for row in rows.table(database, "chatlock_intents")] == [None]
+
+
+def test_purge_of_a_thread_that_is_not_there_changes_nothing(chat: Any) -> None:
+    assert chat._executor.transaction("purge", lambda c: purge_thread(c, Key("t", "never"), HOUR_MS)) == 0
 
 
 def test_purge_works_in_bounded_batches(chat: Any, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,9 @@ def test_same_id_in_two_threads_is_two_messages(answering: Any) -> None:
 
 def test_message_without_a_handler_is_queued_and_due(chat: Any, database: Database) -> None:
     assert chat.submit("c1", "hello", message_id="m1", wait_ms=0) == Queued(message_id="m1", seq=1, position=0)
-    assert [row["thread_id"] for row in rows.table(database, "chatlock_due")] == ["c1"]
+    (message,) = rows.messages(database)
+    (due,) = rows.table(database, "chatlock_due")
+    assert (due["thread_id"], due["due_at"]) == ("c1", message["received_at"])  # its place among those that wait
 
 
 def test_position_counts_the_pending_messages_ahead(chat: Any) -> None:
