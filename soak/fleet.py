@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from random import Random
 from soak.ground import Ground
 from soak.life import EXIT_CODE, LIMITS, Birth, die_with_parent
 from soak.weather import Slot
+from tests.support.processes import exit_with
 
 LIVES = {
     "submitter": "soak.roles:run_submitter",
@@ -118,7 +118,7 @@ class Fleet:
         pid = os.fork()
         if pid == 0:
             birth = Birth(self.ground, post.slot, post.name, f"{self._seed}-{post.name}")
-            _run_and_exit(lambda: self._lives[post.role](birth))
+            exit_with(lambda: _live(self._lives[post.role], birth))
         post.pid = pid
 
     def send(self, post: Post, number: signal.Signals) -> None:
@@ -171,17 +171,9 @@ def _children(pid: int) -> list[int]:
     return []
 
 
-def _run_and_exit(run: Callable[[], None]) -> None:
-    code = 1
-    try:
-        faulthandler.enable()
-        die_with_parent()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        run()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def _live(life: Callable[[Birth], None], birth: Birth) -> int:
+    faulthandler.enable()
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    life(birth)
+    return 0
