@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -86,6 +87,8 @@ class Birth(NamedTuple):
     slot: Slot
     name: str
     seed: str
+    acts: int | None = None
+    """How often it does each of its works; None: until it is told to end."""
 
 
 class Life:
@@ -93,7 +96,7 @@ class Life:
 
     def __init__(self, birth: Birth, *, polls: bool, make: Callable[..., Any] = Chatlock) -> None:
         """make: the client's class, or what makes a client of it."""
-        self.ground, self.slot, self.name, seed = birth
+        self.ground, self.slot, self.name, seed, self._acts = birth
         ground, name = self.ground, self.name
         self.weather: Weather = ground.weather
         self.random = Random(seed)
@@ -124,20 +127,25 @@ class Life:
 
     # -- its course --------------------------------------------------------------------------------------------------
     def run(self, *works: Callable[[], None]) -> None:
-        """Each work over and over, in an OS thread of its own, until the process is told to end."""
+        """Each work over and over, in an OS thread of its own, until all is done or the process is told to end."""
         signal.signal(signal.SIGTERM, lambda *_: self.ending.set())
         self.watch_log()
-        for work in works:
-            threading.Thread(target=self._over_and_over, args=(work,), daemon=True).start()
+        threads = [threading.Thread(target=self._over_and_over, args=(work,), daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
         parent = os.getppid()
         while not self.ending.wait(0.2) and not self.weather["ended"]:
             if os.getppid() != parent:
                 os._exit(1)
+            if self._acts is not None and not any(thread.is_alive() for thread in threads):
+                break
         self.ending.set()
         self.chat.close(drain_ms=self.random.choice([0, 300, 1_000]))
 
     def _over_and_over(self, work: Callable[[], None]) -> None:
-        while not self.ending.is_set():
+        for _ in repeat(None) if self._acts is None else repeat(None, self._acts):
+            if self.ending.is_set():
+                return
             try:
                 work()
             except Closed:

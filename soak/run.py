@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -65,7 +66,7 @@ class Soak:
                 fleet.end()
             finally:
                 fleet.kill()
-            self._note_end(ground, fleet, drained=took is not None)
+            note_end(ground, fleet.flaws, drained=took is not None)
             judged = judge(ground.directory, LIMITS.attempts_max)
             if keep is None and judged.breaches:
                 keep = Path(tempfile.mkdtemp(prefix="chatlock-soak-broken-")) / "histories"
@@ -125,32 +126,16 @@ class Soak:
                     if quiet == 4:
                         return round(elapsed, 1)
                 time.sleep(0.02)
+        left = f"something was left to do {DRAIN_S:.0f} s after the storm"
+        Log(ground.directory / "agent-operator.jsonl").flaw("nothing_left", left)
         return None
 
-    def _note_end(self, ground: Ground, fleet: Fleet, *, drained: bool) -> None:
-        """What the tables hold, chatlock's and the application's, and what went wrong with processes."""
-        log = Log(ground.directory / "agent-end.jsonl")
-        with Chatlock(ground.url, tenant=TENANT, poller=False, limits=LIMITS) as chat:
-            for breach in chat.verify().breaches:
-                log.flaw("verify", f"{breach.invariant}: {breach.text} ({breach.thread})")
-            History(name="end", path=ground.directory / "history-end.jsonl").tables(chat, drained=drained)
-        for thread, token, nonce in ground.rows("SELECT thread, token, nonce FROM soak_replies"):
-            log.write(log="reply", thread=thread, token=token, nonce=nonce)
-        for number, thread, token in ground.rows("SELECT id, thread, token FROM soak_effects"):
-            log.write(log="effect", id=number, thread=thread, token=token)
-        for flaw in fleet.flaws:
-            log.flaw("process", flaw)
-        if not drained:
-            log.flaw("nothing_left", f"something was left to do {DRAIN_S:.0f} s after the storm")
-
     def _summary(self, judged: Judged, counts: Counter[str], took: float | None) -> dict[str, Any]:
-        by_role = self._by_role()
+        by_role = shares(self._weather, self._roles)
         rare = {
             name: (judged.messages["dead"] if name == "dead" else self._weather.total(name), int(self._seconds / every))
             for name, every in RARE.items()
-        }
-        for role, share in by_role.items():
-            rare[f"{role} at work"] = (sum(share.values()), int(self._seconds >= ALL_FROM_S))
+        } | at_work(by_role, int(self._seconds >= ALL_FROM_S))
         promises = judged.by_promise()
         verdict = verdict_of(promises, rare)
         return {
@@ -175,13 +160,34 @@ class Soak:
     def _departures(self) -> Counter[str]:
         return Counter({"callers that went away": self._weather.total("left_early")})
 
-    def _by_role(self) -> dict[str, dict[str, int]]:
-        """What the processes of each role had accepted, and the turns that they began."""
-        shares: dict[str, Counter[str]] = defaultdict(Counter)
-        for number, role in enumerate(self._roles):
-            slot = self._weather.slot(number)
-            shares[role].update(accepted=slot["accepted"], began=slot["began"])
-        return {role: dict(share) for role, share in shares.items()}
+
+def note_end(ground: Ground, flaws: Sequence[str], *, drained: bool) -> None:
+    """What the tables hold, chatlock's and the application's, and what went wrong with processes."""
+    log = Log(ground.directory / "agent-end.jsonl")
+    with Chatlock(ground.url, tenant=TENANT, poller=False, limits=LIMITS) as chat:
+        for breach in chat.verify().breaches:
+            log.flaw("verify", f"{breach.invariant}: {breach.text} ({breach.thread})")
+        History(name="end", path=ground.directory / "history-end.jsonl").tables(chat, drained=drained)
+    for thread, token, nonce in ground.rows("SELECT thread, token, nonce FROM soak_replies"):
+        log.write(log="reply", thread=thread, token=token, nonce=nonce)
+    for number, thread, token in ground.rows("SELECT id, thread, token FROM soak_effects"):
+        log.write(log="effect", id=number, thread=thread, token=token)
+    for flaw in flaws:
+        log.flaw("process", flaw)
+
+
+def shares(weather: Weather, roles: Sequence[str]) -> dict[str, dict[str, int]]:
+    """What the processes of each role had accepted, and the turns that they began."""
+    counted: dict[str, Counter[str]] = defaultdict(Counter)
+    for number, role in enumerate(roles):
+        slot = weather.slot(number)
+        counted[role].update(accepted=slot["accepted"], began=slot["began"])
+    return {role: dict(share) for role, share in counted.items()}
+
+
+def at_work(by_role: dict[str, dict[str, int]], least: int) -> dict[str, tuple[int, int]]:
+    """How often each role did something, and must have."""
+    return {f"{role} at work": (sum(share.values()), least) for role, share in by_role.items()}
 
 
 def warm_up(ground: Ground) -> None:
