@@ -1184,26 +1184,20 @@ class Verdict(NamedTuple):
 
 
 class Record:
-    """What came of each row of the table, kept in a file from run to run."""
+    """What came of each row of the table, kept in a file from run to run, whichever rows a run chooses."""
 
-    def __init__(self, path: Path | None, chosen: list[Mutant], command: str) -> None:
+    def __init__(self, path: Path | None, table: tuple[Mutant, ...] = TABLE, command: str = "make mutants") -> None:
         kept = json.loads(path.read_text())["rows"] if path is not None and path.exists() else {}
         self._path, self._command = path, command
-        self._chosen = {mutant.name: mutant for mutant in chosen}
+        self._table = {mutant.name: mutant for mutant in table}
         self._rows = {
-            name: row
-            for name, row in kept.items()
-            if name in self._chosen and row["as"] == _as_it_is(self._chosen[name])
+            name: row for name, row in kept.items() if name in self._table and row["as"] == _as_it_is(self._table[name])
         }
 
     @property
-    def caught(self) -> int:
-        return sum(row["verdict"] == CAUGHT for row in self._rows.values())
-
-    def left(self) -> list[Mutant]:
-        """The rows that are not caught yet in their present words."""
-        caught = {name for name, row in self._rows.items() if row["verdict"] == CAUGHT}
-        return [mutant for name, mutant in self._chosen.items() if name not in caught]
+    def caught(self) -> set[str]:
+        """The names of those that are caught in their present words."""
+        return {name for name, row in self._rows.items() if row["verdict"] == CAUGHT}
 
     def add(self, mutant: Mutant, verdict: Verdict) -> None:
         self._rows[mutant.name] = {
@@ -1217,11 +1211,11 @@ class Record:
             summary = {
                 "command": self._command,
                 "date": time.strftime("%Y-%m-%d"),
-                "mutants": len(self._chosen),
-                "files": len({mutant.file for mutant in self._chosen.values()}),
-                "caught": self.caught,
+                "mutants": len(self._table),
+                "files": len({mutant.file for mutant in self._table.values()}),
+                "caught": len(self.caught),
                 "others": {name: row["verdict"] for name, row in self._rows.items() if row["verdict"] != CAUGHT},
-                "rows": {name: self._rows[name] for name in self._chosen if name in self._rows},
+                "rows": {name: self._rows[name] for name in self._table if name in self._rows},
             }
             self._path.write_text(json.dumps(summary, indent=1) + "\n")
 
@@ -1280,8 +1274,9 @@ def main() -> int:
     table = TABLE if asked.sim is None else by_simulation(asked.sim)
     chosen = [mutant for mutant in table if asked.word in mutant.name]
     command = "make mutants" if asked.sim is None else f'make mutants ARGS="--sim {asked.sim}"'
-    record = Record(asked.json, chosen, command)
-    left = sorted(record.left(), key=lambda mutant: (mutant.test == SIM, mutant.test))  # the simulation takes longest
+    record = Record(asked.json, table, command)
+    left = [mutant for mutant in chosen if mutant.name not in record.caught]
+    left.sort(key=lambda mutant: (mutant.test == SIM, mutant.test))  # the simulation takes longest
     with tempfile.TemporaryDirectory(prefix="chatlock-mutants-") as directory:
         tree = copied(Path(directory))
         compile_all(tree)
@@ -1299,8 +1294,9 @@ def main() -> int:
                     f"{mutant.name:<36} {mutant.file:<18} {verdict.word}{after} in {verdict.seconds:.0f} s", flush=True
                 )
                 record.add(mutant, verdict)
-    print(f"{record.caught} of {len(chosen)} mutants are caught")
-    return int(record.caught < len(chosen))
+    caught = sum(mutant.name in record.caught for mutant in chosen)
+    print(f"{caught} of {len(chosen)} mutants are caught")
+    return int(caught < len(chosen))
 
 
 if __name__ == "__main__":

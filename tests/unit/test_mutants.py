@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import mutants
-from tests.mutants import TABLE, Mutant, mutate, text_faults
+from tests.mutants import RED, TABLE, Mutant, Record, Verdict, mutate, text_faults
 
 
 def test_every_text_is_found_exactly_once() -> None:
@@ -61,6 +61,14 @@ def test_core_is_covered() -> None:
 def test_mutant_out_of_step_is_told(file: str, text: str, test: str, wrong: str) -> None:
     (told,) = text_faults((Mutant("weaker", file, text, "", test),))
     assert wrong in told
+
+
+def test_record_keeps_what_came_of_every_row_in_its_present_words(tmp_path: Path) -> None:
+    path, (first, second) = tmp_path / "mutants.json", TABLE[:2]
+    for mutant in (first, second):
+        Record(path).add(mutant, Verdict(RED, 1.0, None, "FAILED its test"))
+    assert Record(path).caught == {first.name, second.name}
+    assert Record(path, (first._replace(instead="weaker"), second)).caught == {second.name}
 
 
 @pytest.mark.parametrize(
