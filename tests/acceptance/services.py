@@ -9,15 +9,18 @@ import re
 import sys
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chatlock import Chatlock, Outcome
+from chatlock.service import Service
+from chatlock.settings import Settings
 from tests.acceptance.cases.support import TENANT, Journal, thread_row, until
 from tests.support.processes import Child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.databases import Database
@@ -116,3 +119,18 @@ def asked(address: str, path: str) -> tuple[int, str]:
     except urllib.error.HTTPError as refused:
         with refused:
             return refused.code, refused.read().decode()
+
+
+@contextmanager
+def serving(database: Database, chat: str | None = None, **options: Any) -> Iterator[Service]:
+    """A service that has not begun; it is closed at the end."""
+    given: dict[str, Any] = {"url": database.url, "chat": chat or "tests.acceptance.served:hosted", "port": 0}
+    service = Service(Settings(_env_file=None, drain_ms=0, **given | options))  # type: ignore[call-arg]
+    try:
+        yield service
+    finally:
+        service.drain()
+
+
+def echo(turn: Any) -> Any:
+    return [m.payload for m in turn.messages]

@@ -12,7 +12,6 @@ import sqlalchemy
 from chatlock import Answered, Chatlock, ClaimLost, Delivery, Limits
 from chatlock.console import Console
 from chatlock.inputs import Key
-from chatlock.io import drive
 from chatlock.urls import checked_url
 from chatlock.writes import intents
 from tests.acceptance.cases.recovery import STILL
@@ -28,6 +27,7 @@ from tests.acceptance.cases.support import (
     turn_rows,
     until,
 )
+from tests.acceptance.channel import Channel, all_intents, carry_out, dispatch, lapse, skip_pause, states
 from tests.conformance.bridge import Bridge
 from tests.conformance.clocks import now
 from tests.support.waiting import Gate
@@ -37,35 +37,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import Database
-
-
-class Channel:
-    """The world outside: what was sent, in order; it refuses what `failing` names, and holds where it was told to."""
-
-    def __init__(self) -> None:
-        self.sent: list[Delivery] = []
-        self.failing: set[str] = set()
-        self.gates: dict[str, Gate] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, delivery: Delivery) -> None:
-        (first, *_) = delivery.message_ids
-        gate = self.gates.pop(first, None)
-        if gate is not None:
-            gate.hold()
-        if first in self.failing:
-            raise ConnectionError(first)
-        with self._lock:
-            self.sent.append(delivery)
-
-    async def send(self, delivery: Delivery) -> None:
-        """As a coroutine function."""
-        self(delivery)
-
-    @property
-    def ids(self) -> list[str]:
-        """The messages whose replies were sent."""
-        return [i for delivery in self.sent for i in delivery.message_ids]
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -94,35 +65,6 @@ def new_chat(database: Database, world: str) -> Iterator[Any]:
 @pytest.fixture
 def channel() -> Channel:
     return Channel()
-
-
-def carry_out(chat: Any, seen: Any) -> bool:
-    """One attempt at one intent, as a dispatcher makes it."""
-    flow = chat._outbox.carry_out(seen)
-    return bool(chat.run(flow) if isinstance(chat, Bridge) else drive(flow))
-
-
-def dispatch(chat: Any) -> list[bool]:
-    """One pass of a dispatcher."""
-    return [carry_out(chat, seen) for seen in chat._outbox.ready(100)]
-
-
-def all_intents(database: Database) -> list[dict[str, Any]]:
-    return rows(database, "SELECT * FROM chatlock_intents ORDER BY tenant, thread_id, incarnation, token")
-
-
-def states(database: Database) -> list[str]:
-    return [intent["state"] for intent in all_intents(database)]
-
-
-def lapse(database: Database) -> None:
-    """A: every lease of an intent has passed."""
-    rows(database, "UPDATE chatlock_intents SET leased_until = 0 WHERE state = 'leased'")
-
-
-def skip_pause(database: Database) -> None:
-    """A: every pause before another attempt has passed."""
-    rows(database, "UPDATE chatlock_intents SET not_before = 0")
 
 
 # -- written by finish -------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ BOTH = [
 ]
 """For what is written once and runs in both clients and on both databases: each is met, not every pair of them."""
 
-POOLED = ("test_submit", "test_turn")
+POOLED = ("test_submit", "test_position", "test_turn")
 """What `make test` plays through a transaction pooler as well, in the sync client: `make test-long` plays all."""
 
 NewChat = Callable[..., Any]

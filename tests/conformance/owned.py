@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import sqlalchemy
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from chatlock import InvalidInput
+from tests.conformance import rows
 from tests.conformance.bridge import Bridge
+from tests.support.databases import Database
 
 KINDS = {
     "pysqlite-connection": "sqlite",
@@ -28,6 +32,8 @@ KINDS = {
     "asyncpg-session": "postgresql",
 }
 ASYNC = ("aiosqlite", "psycopg_async", "asyncpg")
+SOME = ["pysqlite+begin-connection", "aiosqlite-session", "psycopg-session", "asyncpg-connection"]
+of_some_kinds = pytest.mark.parametrize("kind", SOME)
 
 
 class Owned:
@@ -92,3 +98,16 @@ class Owned:
     def close(self) -> None:
         self._do(self.conn.close())
         self._do(self.engine.dispose())
+
+
+def notes(database: Database) -> list[str]:
+    return [text for (text,) in rows.select(database, "SELECT text FROM notes ORDER BY text")]
+
+
+def refused(call: Callable[[], Any], reason: str) -> None:
+    """A typed error that names the remedy and shows neither statement nor value; nothing is known to be lost."""
+    with pytest.raises(InvalidInput) as error:
+        call()
+    assert error.value.reason == reason
+    for secret in ("SELECT", "UPDATE", "INSERT", "chatlock_threads", "c1"):
+        assert secret not in str(error.value)

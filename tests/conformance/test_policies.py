@@ -6,41 +6,16 @@ from typing import Any
 
 import pytest
 
-from chatlock import (
-    AlreadyAnswered,
-    Answered,
-    Busy,
-    Debounce,
-    Expired,
-    InvalidInput,
-    NotFound,
-    Queued,
-    Refused,
-    Superseded,
-)
+from chatlock import AlreadyAnswered, Answered, Debounce, Expired, InvalidInput, NotFound, Queued, Refused, Superseded
 from chatlock.policies import QUIET_MAX_MS
 from tests.conformance import rows
 from tests.conformance.clocks import now
-from tests.conformance.conftest import NewChat, Start
+from tests.conformance.conftest import Start
+from tests.conformance.messages import await_waiter, payloads, stored
 from tests.support.databases import Database
-from tests.support.waiting import SECONDS_MAX, until
+from tests.support.waiting import SECONDS_MAX
 
 pytestmark = pytest.mark.usefixtures("world")
-
-
-def payloads(turn: Any) -> list[Any]:
-    return [message.payload for message in turn.messages]
-
-
-def stored(chat: Any, *names: str, thread: str = "c1", **options: Any) -> list[Any]:
-    """Messages whose payload is their id, stored without waiting."""
-    return [chat.submit(thread, name, message_id=name, wait_ms=0, **options) for name in names]
-
-
-def await_waiter(chat: Any) -> None:
-    """Returns once somebody waits for a message."""
-    by_key = chat._flows.waiters._by_key
-    until(lambda: any(waiter.waited for waiters in list(by_key.values()) for waiter in list(waiters)))
 
 
 # -- latest --
@@ -392,63 +367,3 @@ def test_waiter_is_told_that_its_message_has_expired(chat: Any, database: Databa
     rows.expire_all(database)
     rows.execute(database, "UPDATE chatlock_threads SET quiet_until = 0")
     assert waiting.result(SECONDS_MAX) == Expired(message_id="m2", seq=2)
-
-
-# -- who chooses --
-def test_call_goes_before_handler_and_handler_before_client(new_chat: NewChat) -> None:
-    chat = new_chat(policy="reject")
-    chat.handler("patient", policy="enqueue")(payloads)
-    with chat.turn("c1", "m1") as turn:
-        assert isinstance(stored(chat, "m2")[0], Busy)
-        assert isinstance(stored(chat, "m3", agent="patient")[0], Queued)
-        assert isinstance(stored(chat, "m4", agent="patient", policy="reject")[0], Busy)
-        turn.finish("one")
-
-
-def test_policy_may_be_chosen_from_the_payload(new_chat: NewChat) -> None:
-    chat = new_chat(policy=lambda payload: "latest" if payload == "stop" else "enqueue")
-    with chat.turn("c1", "m1") as turn:
-        stored(chat, "m2")
-        chat.submit("c1", "stop", message_id="m3", wait_ms=0)
-        assert chat.status("c1", "m2") == Superseded(message_id="m2", seq=2, by=3)
-        turn.finish("one")
-
-
-def test_limit_of_the_handler_goes_before_the_clients(new_chat: NewChat) -> None:
-    chat = new_chat(pending_max=1, overflow="drop_newest")
-    chat.handler("wide", pending_max=3)(payloads)
-    with chat.turn("c1", "m1") as turn:
-        stored(chat, "m2")
-        assert isinstance(stored(chat, "m3")[0], Superseded)
-        told = stored(chat, "m4", "m5", "m6", agent="wide")
-        assert [type(outcome) for outcome in told] == [Queued, Queued, Superseded]
-        turn.finish("one")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"policy": "newest"},
-        {"policy": Debounce(quiet_ms=0)},
-        {"policy": Debounce(max_wait_ms=0)},
-        {"overflow": "block"},
-        {"pending_max": 0},
-        {"pending_max": True},
-        {"expire_ms": 0},
-        {"if_turn": -1},
-        {"if_turn": 1, "if_idle": True},
-        {"if_turn": 1, "recreate": True},
-    ],
-    ids=str,
-)
-def test_wrong_option_is_told_before_anything_is_written(chat: Any, database: Database, options: Any) -> None:
-    before = rows.dump(database)
-    with pytest.raises(InvalidInput):
-        chat.submit("c1", "m1", **options)
-    assert rows.dump(database) == before
-
-
-def test_wrong_choice_of_a_function_is_told(new_chat: NewChat) -> None:
-    chat = new_chat(policy=lambda payload: "newest")
-    with pytest.raises(InvalidInput):
-        chat.submit("c1", "m1")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
@@ -16,8 +17,16 @@ from langgraph.graph import END, START, StateGraph
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from chatlock import AsyncChatlock, AsyncTurn, Chatlock, Limits
+from chatlock.middleware.langgraph import FencedSaver, run_turn
+
 POOL: Any = {"min_size": 1, "max_size": 2, "open": False}
 CONNECTION: Any = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+QUICK = Limits(beat_ms=20, backoff_ms=1, backoff_max_ms=1)
+UNAWARE = Limits(beat_ms=60_000, lease_ms=200_000)
+"""A stale turn does not learn of its loss from a heartbeat: the fence alone refuses it."""
+in_memory = pytest.mark.parametrize("kind", ["memory"])
+on_sqlite = pytest.mark.parametrize("kind", ["sqlite"])
 
 
 class Log(TypedDict):
@@ -120,3 +129,26 @@ def sync_saver(kind: str, url: str) -> Iterator[Any]:
             saver = PostgresSaver(pool)
             saver.setup()
             yield saver
+
+
+@asynccontextmanager
+async def scene(
+    kind: str, url: str, tenant: str, limits: Limits = QUICK
+) -> AsyncIterator[tuple[AsyncChatlock, FencedSaver]]:
+    async with AsyncChatlock(url, tenant=tenant, poller=False, limits=limits) as chat, async_saver(kind, url) as saver:
+        yield chat, FencedSaver(saver)
+
+
+def answering(graph: Any) -> Any:
+    """A handler that runs the graph."""
+
+    async def answer(turn: AsyncTurn) -> None:
+        await run_turn(turn, graph, asked, logged)
+
+    return answer
+
+
+def take_over(url: str, turn: Any) -> None:
+    """An operator frees the thread, as a sweep does with a turn that went silent."""
+    with Chatlock(url, tenant=turn.key.tenant, poller=False) as other:
+        assert other.free(turn.key.thread, turn=turn.token, force=True).done

@@ -133,8 +133,8 @@ TABLE = [
         "dispatch_without_lease",
         Feature.RQ_DISPATCH,
         [
-            "tests/acceptance/test_service.py::test_dispatch_lease_keeps_a_thread_from_being_sent_twice_and_passes",
-            "tests/acceptance/test_rq.py::test_flushed_redis_costs_one_dispatch_lease",
+            "tests/acceptance/service/test_passes.py::test_dispatch_lease_keeps_a_thread_from_being_sent_twice_and_passes",
+            "tests/acceptance/on_rq/test_wake_ups.py::test_flushed_redis_costs_one_dispatch_lease",
         ],
     ),
     Row(

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 
-from chatlock import Limits
+from chatlock import Chatlock, Limits, Queued, Turn
 from chatlock.io import drive
 from chatlock.ops import fence, fetch
 from chatlock.ops.base import Claim
 from chatlock.ops.finish import Finish
 from chatlock.ops.heartbeat import heartbeat
 from chatlock.store import finish_once
-from tests.acceptance.cases.support import message_rows, rows, turn_rows
+from tests.acceptance.cases.support import TENANT, message_rows, rows, turn_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.support.databases import Database
+
+    Client = Callable[..., Chatlock]
 
 STILL = Limits(beat_ms=9_999)
 """For a client whose heartbeat comes only when the test calls `beat`."""
@@ -105,3 +107,30 @@ def statements_of(chat: Any) -> Iterator[list[str]]:
         yield sent
     finally:
         event.remove(engine, "before_cursor_execute", note)
+
+
+def no_room_for_the_answer(database: Database, thread: str) -> None:
+    """The turn is at its last attempt, and a uniqueness rule refuses that it gives up."""
+    rows(database, "UPDATE chatlock_threads SET attempts = 4, beat = 1 WHERE thread_id = :thread", thread=thread)
+    rows(
+        database,
+        "INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, from_seq, to_seq, state,"
+        " started_at, ended_at) VALUES (:tenant, :thread, 1, 0, 'other', 0, 1, 'done', 0, 0)",
+        tenant=TENANT,
+        thread=thread,
+    )
+
+
+def no_message_to_blame(database: Database, thread: str) -> None:
+    """The turn is at its last attempt, and the message that would become dead is not pending."""
+    rows(database, "UPDATE chatlock_threads SET attempts = 4, beat = 1 WHERE thread_id = :thread", thread=thread)
+    rows(database, "UPDATE chatlock_messages SET disposition = 'cancelled' WHERE thread_id = :thread", thread=thread)
+
+
+def hundred_stale(database: Database, client: Client) -> None:
+    """A hundred threads whose turns died, each with a newer message behind."""
+    chat = client(database, limits=STILL)
+    for number in range(100):
+        assert isinstance(chat.begin(f"t{number}", "one", message_id="m1"), Turn)
+        assert isinstance(chat.submit(f"t{number}", "two", message_id="m2", wait_ms=0), Queued)
+    rows(database, "UPDATE chatlock_threads SET expires_at = 1, window_ends_at = 1")

@@ -13,7 +13,18 @@ from chatlock.dialects import BEGIN
 from chatlock.ops import fence, unanswered
 from chatlock.ops.base import of_thread
 from chatlock.schema import threads
-from tests.acceptance.cases.recovery import LATE, STILL, beat, dispositions, dump, statements_of, turn_states
+from tests.acceptance.cases.recovery import (
+    LATE,
+    STILL,
+    beat,
+    dispositions,
+    dump,
+    hundred_stale,
+    no_message_to_blame,
+    no_room_for_the_answer,
+    statements_of,
+    turn_states,
+)
 from tests.acceptance.cases.support import (
     SECONDS_MAX,
     TENANT,
@@ -349,34 +360,6 @@ def test_statement_that_judges_a_claim_stale_locks_its_row(database: Database, c
     writing = [text for text in sent if text.startswith("UPDATE chatlock_threads")]
     assert len(writing) == 1
     assert start < sent.index(writing[0]) < sent.index("COMMIT")
-
-
-# -- B42: recovery itself fails ----------------------------------------------------------------------------------------
-def no_room_for_the_answer(database: Database, thread: str) -> None:
-    """The turn is at its last attempt, and a uniqueness rule refuses that it gives up."""
-    rows(database, "UPDATE chatlock_threads SET attempts = 4, beat = 1 WHERE thread_id = :thread", thread=thread)
-    rows(
-        database,
-        "INSERT INTO chatlock_turns (tenant, thread_id, incarnation, token, claim_id, from_seq, to_seq, state,"
-        " started_at, ended_at) VALUES (:tenant, :thread, 1, 0, 'other', 0, 1, 'done', 0, 0)",
-        tenant=TENANT,
-        thread=thread,
-    )
-
-
-def no_message_to_blame(database: Database, thread: str) -> None:
-    """The turn is at its last attempt, and the message that would become dead is not pending."""
-    rows(database, "UPDATE chatlock_threads SET attempts = 4, beat = 1 WHERE thread_id = :thread", thread=thread)
-    rows(database, "UPDATE chatlock_messages SET disposition = 'cancelled' WHERE thread_id = :thread", thread=thread)
-
-
-def hundred_stale(database: Database, client: Client) -> None:
-    """A hundred threads whose turns died, each with a newer message behind."""
-    chat = client(database, limits=STILL)
-    for number in range(100):
-        assert isinstance(chat.begin(f"t{number}", "one", message_id="m1"), Turn)
-        assert isinstance(chat.submit(f"t{number}", "two", message_id="m2", wait_ms=0), Queued)
-    rows(database, "UPDATE chatlock_threads SET expires_at = 1, window_ends_at = 1")
 
 
 def test_threads_that_cannot_be_recovered_stop_no_other(

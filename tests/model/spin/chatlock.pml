@@ -1,6 +1,6 @@
 /* A second model of the core of the protocol, for Spin 6.5.
  *
- * It shares nothing with chatlock_model.py and has other faults: there are NO budgets. A lease or
+ * It shares nothing with chatlock_model and has other faults: there are NO budgets. A lease or
  * window may run out under a live owner at ANY time and any number of times, handlers may fail any
  * number of times, the poller may die any number of times, a submitter may die at any step. Waiters
  * and the poller loop for ever. Liveness is checked as LTL under weak fairness.

@@ -3,124 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import runpy
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from agents import (
-    Agent,
-    OpenAIConversationsSession,
-    Runner,
-    RunState,
-    SQLiteSession,
-    function_tool,
-    set_tracing_disabled,
-)
-from agents.extensions.memory import SQLAlchemySession
-from agents.memory import OpenAIResponsesCompactionSession
-from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from openai import AsyncOpenAI
+from agents import Agent, Runner, RunState, SQLiteSession, function_tool
+from agents.testing import ModelStep, ScriptedModel
 from pydantic import BaseModel
 from sqlalchemy import event as sql_event
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from chatlock import Answered, AsyncChatlock, AsyncTurn, Chatlock, ClaimLost, InvalidInput, Limits
-from chatlock.middleware import MissingExtra
-from chatlock.middleware.openai_agents import (
-    TurnSession,
-    conversation_session,
-    run_turn,
-    stored_session,
-    stream_turn,
-)
-from examples.openai_agents import __main__ as example
-from tests.support import ROOT
-from tests.support.databases import Database, Templates
-from tests.support.pages import Block, blocks_of
+from chatlock import Answered, AsyncTurn, ClaimLost, InvalidInput
+from chatlock.middleware.openai_agents import run_turn, stored_session, stream_turn
+from tests.frameworks.with_openai_agents.sdk import UNAWARE, calls, held, says, scene, take_over, texts
 from tests.support.waiting import Gate, until
-
-set_tracing_disabled(True)
-
-QUICK = Limits(beat_ms=20)
-UNAWARE = Limits(beat_ms=60_000, lease_ms=200_000)
-"""A stale turn does not learn of its loss from a heartbeat: the database alone refuses it."""
-
-
-@pytest.fixture(scope="module")
-def postgresql(templates: Templates) -> Iterator[Database]:
-    """One for the file: every test has a tenant of its own."""
-    made = templates.postgresql()
-    yield made
-    made.dispose()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue("postgresql" if request.param == "postgresql" else "sqlite_database").url)
-
-
-@pytest.fixture
-def sqlite_url(sqlite_database: Database) -> str:
-    return sqlite_database.url
-
-
-@pytest.fixture
-def tenant(request: pytest.FixtureRequest) -> str:
-    return str(request.node.name)
-
-
-@asynccontextmanager
-async def scene(url: str, tenant: str, limits: Limits = QUICK) -> AsyncIterator[tuple[AsyncChatlock, AsyncEngine]]:
-    """A client, and the application's engine on the same database with the SDK's tables."""
-    driver = "sqlite+aiosqlite" if url.startswith("sqlite") else "postgresql+asyncpg"
-    engine = create_async_engine(f"{driver}://{url.split('://')[1]}")
-    await SQLAlchemySession("tables", engine=engine, create_tables=True).get_items()
-    try:
-        async with AsyncChatlock(url, tenant=tenant, poller=False, limits=limits) as chat:
-            yield chat, engine
-    finally:
-        await engine.dispose()
-
-
-def take_over(url: str, turn: Any) -> None:
-    """An operator frees the thread, as a sweep does with a turn that went silent."""
-    with Chatlock(url, tenant=turn.key.tenant, poller=False) as other:
-        assert other.free(turn.key.thread, turn=turn.token, force=True).done
-
-
-def says(text: str) -> list[Any]:
-    return [assistant_message(text)]
-
-
-def calls(tool: str, arguments: dict[str, Any]) -> Any:
-    return function_call(tool, arguments, call_id=f"call-{tool}")
-
-
-def held(gate: Gate, text: str) -> ModelStep:
-    """A model that answers once the gate is open."""
-
-    async def answer(call: Any) -> Any:
-        await gate.hold_async()
-        return says(text)
-
-    return ModelStep.respond(answer)
-
-
-def texts(items: list[Any]) -> list[str]:
-    """What was said, in order."""
-
-    def one(item: Any) -> str:
-        content = item.get("content", item.get("type"))
-        return content if isinstance(content, str) else content[0]["text"]
-
-    return [f"{item.get('role', item.get('type'))}:{one(item)}" for item in items]
 
 
 # -- without chatlock --------------------------------------------------------------------------------------------------
@@ -436,84 +333,3 @@ def test_run_that_asked_goes_on_with_the_approval(sqlite_url: str, tenant: str) 
             ]
 
     asyncio.run(ask())
-
-
-# -- conversations that the provider keeps -----------------------------------------------------------------------------
-class Provider:
-    """The conversations API of OpenAI, behind the real client."""
-
-    def __init__(self) -> None:
-        self.created: list[str] = []
-        self.items: list[Any] = []
-        self.client = AsyncOpenAI(
-            api_key="none", max_retries=0, http_client=httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
-        )
-
-    def _answer(self, request: httpx.Request) -> httpx.Response:
-        if request.url.path.endswith("/conversations"):
-            self.created.append(request.headers["idempotency-key"])
-            made = {"id": f"conv_{len(self.created)}", "created_at": 0, "metadata": {}, "object": "conversation"}
-            return httpx.Response(200, json=made)
-        if request.method == "POST":
-            self.items += json.loads(request.content)["items"]
-        return httpx.Response(
-            200, json={"object": "list", "data": [], "has_more": False, "first_id": "", "last_id": ""}
-        )
-
-
-def test_one_conversation_is_made_for_a_thread_however_many_workers_serve_it(sqlite_url: str, tenant: str) -> None:
-    async def two_workers() -> None:
-        provider = Provider()
-        found = []
-        for text in ("q1", "q2"):
-            async with scene(sqlite_url, tenant) as (chat, _), chat.turn("t", text) as turn:
-                session = await conversation_session(turn, provider.client)
-                found.append(session.session_id)
-                await turn.finish()
-        assert found == ["conv_1", "conv_1"]
-        assert len(provider.created) == 1
-        await provider.client.close()
-
-    asyncio.run(two_workers())
-
-
-def test_sessions_that_the_sdk_treats_apart_are_used_as_they_are(sqlite_url: str, tenant: str, tmp_path: Path) -> None:
-    async def apart() -> None:
-        provider = Provider()
-        async with scene(sqlite_url, tenant) as (chat, _), chat.turn("t", "q") as turn:
-            session = await conversation_session(turn, provider.client)
-            assert isinstance(session, OpenAIConversationsSession)
-            inner = SQLiteSession("t", tmp_path / "history.db")
-            compacting = OpenAIResponsesCompactionSession("t", underlying_session=inner, client=provider.client)
-            for kept in (session, compacting):
-                with pytest.raises(InvalidInput, match="as it is"):
-                    TurnSession(turn, kept)
-            await run_turn(turn, Agent(name="a", model=ScriptedModel([says("answer")])), session)
-            inner.close()
-        assert [item.get("role") for item in provider.items] == ["user", "assistant"]
-        assert all("id" not in item for item in provider.items)
-        await provider.client.close()
-
-    asyncio.run(apart())
-
-
-def test_missing_framework_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "agents", None)
-    with pytest.raises(MissingExtra, match="its extra 'openai-agents'"):
-        runpy.run_path(str(ROOT / "chatlock" / "middleware" / "openai_agents.py"))
-
-
-# -- what a reader can run ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("block", blocks_of(ROOT / "docs" / "openai-agents.md"), ids=lambda block: str(block.number))
-def test_code_of_the_page_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Chatlock("sqlite:///chat.db").setup()
-    block.run()
-
-
-def test_example_ends_with_a_clean_ledger(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example, "THINK_S", 0.05)
-    assert example.main() == 0
-    printed = capsys.readouterr().out
-    assert "bob, turn 1: lost its claim; nothing of its run is kept" in printed
-    assert printed.splitlines()[-1].startswith("ledger: 4 messages, 4 answered in ")
