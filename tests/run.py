@@ -41,6 +41,8 @@ PYTEST_OPTIONS = [
     *("-o", f"faulthandler_timeout={SECONDS_PER_TEST_MAX}"),
 ]
 PRELOADED = "tests.support.fixtures"
+TOGETHER = "with_"
+"""A directory whose name begins so is run as one file: its framework takes longer to import than its tests to run."""
 
 
 @dataclass
@@ -179,8 +181,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def find_files(paths: list[Path]) -> list[Path]:
-    """The test files, those that took longest the last time first."""
-    found = {file.resolve() for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])}
+    """The test files and the directories that are run as one, those that took longest the last time first."""
+    found = {
+        (file.parent if file.parent.name.startswith(TOGETHER) else file).resolve()
+        for path in paths
+        for file in (path.rglob("test_*.py") if path.is_dir() else [path])
+    }
     seconds = _timings()
     return sorted(found, key=lambda file: (-seconds.get(_name(file), float("inf")), file))
 
