@@ -8,7 +8,7 @@ Needs fastapi >= 0.118: before it a dependency's exit ran ahead of a streamed re
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from chatlock import AsyncChatlock, AsyncTurn, ChatlockError, MissingTenant, TurnNotGranted
@@ -29,10 +29,18 @@ THREAD = "/threads/{thread}"
 MESSAGE = f"{THREAD}/messages/{{message_id}}"
 
 
+class Events(fastapi.responses.StreamingResponse):  # type: ignore[misc]  # frameworks are untyped here
+    """Ends its events with the response: Starlette lets them run on where only send tells that the client has gone."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async with aclosing(self.body_iterator):
+            await super().__call__(scope, receive, send)
+
+
 def reply(answer: Answer | Stream) -> Any:
     """The answer as a framework response."""
     if isinstance(answer, Stream):
-        return fastapi.responses.StreamingResponse(answer.events, 200, answer.headers, EVENTS)
+        return Events(answer.events, 200, answer.headers, EVENTS)
     return fastapi.Response(answer.content(), answer.status, answer.headers, answer.media_type)
 
 

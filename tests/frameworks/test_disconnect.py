@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from chatlock import AsyncChatlock, AsyncTurn, TurnNotGranted
-from chatlock.middleware.asgi import TurnMiddleware
-from chatlock.middleware.fastapi import install, turn
+from chatlock.middleware.asgi import ChatApp, TurnMiddleware
+from chatlock.middleware.fastapi import install, router, turn
 from tests.frameworks.conftest import row_of
 from tests.frameworks.driver import Exchange
 from tests.support.databases import Database
@@ -249,6 +249,40 @@ def test_answer_that_has_begun_is_not_begun_again(chat: AsyncChatlock, loop: asy
     with pytest.raises(TurnNotGranted):
         loop.run(exchange.run())
     assert exchange.body == b"one"
+
+
+@pytest.mark.parametrize("spec", ["2.3", "2.4"])
+@pytest.mark.parametrize("kind", ["router", "ChatApp"])
+def test_nobody_follows_for_a_client_that_has_gone(
+    chat: AsyncChatlock, loop: asyncio.Runner, thread: str, kind: str, spec: str
+) -> None:
+    gate, app = asyncio.Event(), FastAPI()
+    app.include_router(router(chat, tenant=lambda: "ann", agent=thread))
+    served = app if kind == "router" else ChatApp(chat, tenant=lambda scope: "ann", agent=thread)
+
+    @chat.handler(thread)
+    async def answer(turn: AsyncTurn) -> AsyncIterator[str]:
+        yield "one"
+        await gate.wait()
+        yield "two"
+
+    async def play() -> None:
+        exchange = Exchange(served, f"/threads/{thread}/messages", spec=spec)
+        exchange.scope["headers"] += [(b"accept", b"text/event-stream"), (b"idempotency-key", b"k")]
+        exchange.start()
+        await exchange.until_sent(b"one")
+        exchange.disconnect()
+        if spec == "2.4":
+            gate.set()  # only the next event notices
+        with suppress(Exception):
+            await asyncio.wait_for(exchange.task, SECONDS_MAX)
+        assert chat._flows.feeds._listeners == {}
+        gate.set()
+        again = Exchange(served, f"/threads/{thread}/messages/k/events", method="GET")
+        assert await again.run() == 200
+        assert b'"reply":"onetwo"' in again.body
+
+    loop.run(play())
 
 
 def test_turn_that_ends_ahead_of_its_stream_is_an_error_and_charged(

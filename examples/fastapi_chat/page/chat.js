@@ -76,7 +76,7 @@ class Side {
   }
 
   take({ id, kind, data }, state) {
-    state.lastId = id;
+    state.lastId = id ?? state.lastId;
     if (kind === "chunk" && !this.seen.has(id)) {
       this.seen.add(id);
       state.turn = id.slice(0, id.lastIndexOf("-"));
