@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ NOT_IN_SIM = ("middleware/", "wake/redis.py")
 CHUNK = 25
 """So many seeds are one case of the simulation's test."""
 EXECUTOR = "tests/unit/test_executor.py"
-OVERDUE = "tests/races/test_guards.py -k lock_overdue"
+GUARDS = "tests/races/test_guards.py -k"
+OVERDUE = f"{GUARDS} lock_overdue"
 DISPATCH = "tests/races/test_recovery.py -k lease"
 LANGGRAPH_SAVER = "tests/frameworks/with_langgraph/test_saver.py"
 LANGGRAPH_RUNS = "tests/frameworks/with_langgraph/test_runs.py"
@@ -255,7 +257,7 @@ TABLE = (
     Mutant(
         "undo_once",
         "ops/stop.py",
-        "turns.c.token > func.coalesce(_done, 0)",
+        "turns.c.token > func.coalesce(last_done, 0)",
         'turns.c.token == b("token") - 2',
         INTERRUPT,
     ),
@@ -664,14 +666,14 @@ TABLE = (
         "ops/unanswered.py",
         "        threads.c.expires_at < stable_ms(),\n        threads.c.token",
         "        threads.c.token",
-        "tests/races/test_guards.py -k lock_stale",
+        f"{GUARDS} lock_stale",
     ),
     Mutant(
         "reclaim_other_beat",
         "ops/unanswered.py",
         '        threads.c.token == b("token"),\n        threads.c.beat == b("beat"),\n',
         '        threads.c.token == b("token"),\n',
-        "tests/races/test_guards.py -k lock_stale",
+        f"{GUARDS} lock_stale",
     ),
     Mutant(
         "reclaim_charges_unreceived",
@@ -766,6 +768,13 @@ TABLE = (
         on_sqlite("retention", "not_there"),
     ),
     Mutant(
+        "purge_drops_what_a_hook_is_to_see",
+        "ops/purge.py",
+        ", not_(_hook_may_need))",
+        ")",
+        on_sqlite("retention", "keeps_a_rolled_back"),
+    ),
+    Mutant(
         "receipt_shows_an_enum",
         "ops/audit.py",
         'object.__setattr__(self, "state", ',
@@ -776,16 +785,30 @@ TABLE = (
     Mutant(
         "fence_without_token",
         "ops/fence.py",
-        '    threads.c.incarnation == b("incarnation"),\n    threads.c.token == b("token"),\n    threads.c.status == "running",\n)',
-        '    threads.c.incarnation == b("incarnation"),\n    threads.c.status == "running",\n)',
+        "update(threads).where(UNDER_CLAIM)",
+        'update(threads).where(threads.c.thread_id == b("thread"), threads.c.status == "running")',
         on_sqlite("transitions", "stale"),
     ),
     Mutant(
         "fence_without_status",
         "ops/fence.py",
-        '    threads.c.token == b("token"),\n    threads.c.status == "running",\n)',
-        '    threads.c.token == b("token"),\n)',
+        "update(threads).where(UNDER_CLAIM)",
+        'update(threads).where(threads.c.thread_id == b("thread"), threads.c.token == b("token"))',
         on_sqlite("transitions", "illegal and fence"),
+    ),
+    Mutant(
+        "fetch_under_any_token", "ops/fetch.py", "(UNDER_CLAIM", "(of_incarnation(threads)", f"{GUARDS} fetch.advance"
+    ),
+    Mutant(
+        "finish_under_any_token", "ops/finish.py", "(UNDER_CLAIM", "(of_incarnation(threads)", f"{GUARDS} finish.thread"
+    ),
+    Mutant("stop_under_any_token", "ops/stop.py", "(UNDER_CLAIM", "(of_incarnation(threads)", f"{GUARDS} stop.ask"),
+    Mutant(
+        "end_under_any_token",
+        "ops/unanswered.py",
+        "(UNDER_CLAIM",
+        "(of_incarnation(threads)",
+        f"{GUARDS} unanswered.thread",
     ),
     Mutant(
         "other_store_takes_older_token",
@@ -806,7 +829,7 @@ TABLE = (
         "ops/heartbeat.py",
         "        wall_ms() < threads.c.window_ends_at,\n",
         "",
-        "tests/races/test_guards.py -k heartbeat",
+        f"{GUARDS} heartbeat",
     ),
     Mutant(
         "silence_forgotten_by_beat",
@@ -825,8 +848,8 @@ TABLE = (
     Mutant(
         "heartbeat_of_other_token",
         "ops/heartbeat.py",
-        '        threads.c.token == b("token"),\n        threads.c.status == "running",\n    )\n    .with_for_update',
-        '        threads.c.status == "running",\n    )\n    .with_for_update',
+        ".where(UNDER_CLAIM)\n",
+        '.where(of_incarnation(threads), threads.c.status == "running")\n',
         on_sqlite("transitions", "stale"),
     ),
     Mutant(
@@ -1204,7 +1227,7 @@ class Verdict(NamedTuple):
 class Record:
     """What came of each row of the table, kept in a file from run to run, whichever rows a run chooses."""
 
-    def __init__(self, path: Path | None, table: tuple[Mutant, ...] = TABLE, command: str = "make mutants") -> None:
+    def __init__(self, path: Path | None, table: Sequence[Mutant] = TABLE, command: str = "make mutants") -> None:
         kept = json.loads(path.read_text())["rows"] if path is not None and path.exists() else {}
         self._path, self._command = path, command
         self._table = {mutant.name: mutant for mutant in table}

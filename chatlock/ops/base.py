@@ -60,6 +60,10 @@ def of_incarnation(table: Any) -> Any:
     return and_(of_thread(table), table.c.incarnation == b("incarnation"))
 
 
+UNDER_CLAIM: Any = and_(of_incarnation(threads), threads.c.token == b("token"), threads.c.status == "running")
+"""holds, in SQL: the guard of what the turn of a claim writes."""
+
+
 def of_those(rows: Any, place: tuple[Any, ...]) -> PerDialect:
     """The rows whose place is in the list `waited`."""
     waited: Any = bindparam("b_waited", expanding=True)

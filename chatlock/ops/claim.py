@@ -44,8 +44,7 @@ CLAIM = named(
     "claim.update",
     update(threads)
     .where(
-        of_thread(threads),
-        threads.c.incarnation == b("incarnation"),
+        of_incarnation(threads),
         threads.c.token == b("token"),
         threads.c.status == "idle",
         threads.c.last_seq > threads.c.done_seq,

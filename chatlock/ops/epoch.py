@@ -8,7 +8,7 @@ from sqlalchemy import func, select, tuple_, update
 
 from chatlock.inputs import Key
 from chatlock.ops.audit import WRITE, Act
-from chatlock.ops.base import b, lock, named, of_thread, run
+from chatlock.ops.base import b, lock, named, of_incarnation, run
 from chatlock.ops.due import put_due
 from chatlock.ops.unanswered import end_unanswered, uncharged
 from chatlock.protocol import TOKENS_PER_EPOCH, Status, TurnState
@@ -36,8 +36,7 @@ RAISE_TOKEN = named(
     "epoch.token",
     update(threads)
     .where(
-        of_thread(threads),
-        threads.c.incarnation == b("incarnation"),
+        of_incarnation(threads),
         threads.c.token == b("token"),
         threads.c.status != "running",
     )

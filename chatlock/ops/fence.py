@@ -12,20 +12,14 @@ from sqlalchemy.engine.interfaces import Compiled
 
 from chatlock.dialects import per_dialect
 from chatlock.errors import ClaimLost
-from chatlock.ops.base import Claim, b, mine, named, of_thread, run
+from chatlock.ops.base import UNDER_CLAIM, Claim, b, mine, named, of_thread, run
 from chatlock.schema import fences, sessions, threads
 
 Kind: TypeAlias = Literal["postgresql", "sqlite"]
 
-_held = (
-    of_thread(threads),
-    threads.c.incarnation == b("incarnation"),
-    threads.c.token == b("token"),
-    threads.c.status == "running",
-)
-FENCE_PG = named("fence.lock", select(threads.c.token).where(*_held).with_for_update(key_share=True))
+FENCE_PG = named("fence.lock", select(threads.c.token).where(UNDER_CLAIM).with_for_update(key_share=True))
 FENCE_SQLITE = named(
-    "fence.touch", update(threads).where(*_held).values(beat=threads.c.beat).returning(threads.c.token)
+    "fence.touch", update(threads).where(UNDER_CLAIM).values(beat=threads.c.beat).returning(threads.c.token)
 )
 BOUND_IDLE = named("fence.bound_idle", text("SET LOCAL idle_in_transaction_session_timeout = '10s'"))
 

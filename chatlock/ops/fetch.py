@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.inputs import from_json
-from chatlock.ops.base import Claim, Message, ThreadRow, b, mine, named, of_incarnation, of_thread, run
+from chatlock.ops.base import UNDER_CLAIM, Claim, Message, ThreadRow, b, mine, named, of_incarnation, run
 from chatlock.ops.resolve import expire
 from chatlock.policies import ANSWER
 from chatlock.protocol import Limits
@@ -17,13 +17,7 @@ from chatlock.schema import messages, threads, turns
 ADVANCE = named(
     "fetch.advance",
     update(threads)
-    .where(
-        of_thread(threads),
-        threads.c.incarnation == b("incarnation"),
-        threads.c.token == b("token"),
-        threads.c.status == "running",
-        threads.c.fetched_seq <= b("fetched"),
-    )
+    .where(UNDER_CLAIM, threads.c.fetched_seq <= b("fetched"))
     .values(fetched_seq=b("fetched"))
     .returning(threads.c.fetched_seq),
 )

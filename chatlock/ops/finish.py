@@ -13,6 +13,7 @@ from chatlock.inputs import plain
 from chatlock.ops.base import (
     KNOWN,
     SILENT,
+    UNDER_CLAIM,
     Claim,
     ThreadRow,
     b,
@@ -20,7 +21,6 @@ from chatlock.ops.base import (
     lock,
     named,
     of_incarnation,
-    of_thread,
     resolved_prefix,
     run,
 )
@@ -108,12 +108,7 @@ NO_CLAIM = {
 ALL_DONE = named(
     "finish.thread",
     update(threads)
-    .where(
-        of_thread(threads),
-        threads.c.incarnation == b("incarnation"),
-        threads.c.token == b("token"),
-        threads.c.status == "running",
-    )
+    .where(UNDER_CLAIM)
     .values(
         status=b("new_status"),
         done_seq=b("done"),

@@ -13,7 +13,7 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import least, stable_ms, wall_ms
-from chatlock.ops.base import SILENT, Claim, b, named, of_incarnation, of_thread, run
+from chatlock.ops.base import SILENT, UNDER_CLAIM, Claim, b, named, of_incarnation, of_thread, run
 from chatlock.policies import POLICIES
 from chatlock.protocol import TurnState
 from chatlock.schema import messages, threads, turns
@@ -21,12 +21,7 @@ from chatlock.schema import messages, threads, turns
 # the lock comes first, in a CTE on which the update depends by data, so that the clock is read after it
 _locked = (
     select(threads.c.tenant, threads.c.thread_id, threads.c.token)
-    .where(
-        of_thread(threads),
-        threads.c.incarnation == b("incarnation"),
-        threads.c.token == b("token"),
-        threads.c.status == "running",
-    )
+    .where(UNDER_CLAIM)
     .with_for_update(key_share=True, skip_locked=True)
     .cte("locked")
 )

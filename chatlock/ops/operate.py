@@ -26,7 +26,7 @@ from chatlock.schema import messages, threads, turns
 PROMOTE = named(
     "promote.thread",
     update(threads)
-    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.last_seq > threads.c.done_seq)
+    .where(of_incarnation(threads), threads.c.last_seq > threads.c.done_seq)
     .values(priority=b("priority"), quiet_until=0)
     .returning(threads.c.token),
 )

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, delete, func, not_, or_, select, tuple_, update
+from sqlalchemy import and_, delete, not_, or_, select, tuple_, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import per_dialect, stable_ms
 from chatlock.inputs import Key
 from chatlock.ops.base import b, lock, named, of_incarnation, of_thread, run
-from chatlock.ops.stop import ROLLED_BACK
+from chatlock.ops.stop import rolled_back_since_done
 from chatlock.protocol import Status
 from chatlock.schema import intents, messages, meta, threads, turns
 
@@ -61,17 +61,7 @@ FORGET_REPLIES = named(
     )
     .values(reply=None, mark=None),
 )
-_done = turns.alias("done_turns")
-_last_done = (
-    select(func.max(_done.c.token))
-    .where(of_thread(_done), _done.c.incarnation == b("live"), _done.c.state == "done")
-    .scalar_subquery()
-)
-_hook_may_need = and_(
-    turns.c.state == "released",
-    turns.c.error.is_not_distinct_from(ROLLED_BACK),
-    turns.c.token > func.coalesce(_last_done, 0),
-)
+_hook_may_need = rolled_back_since_done(lambda table: and_(of_thread(table), table.c.incarnation == b("live")))
 DROP_TURNS = named(
     "purge.turns",
     delete(turns).where(

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from chatlock.dialects import greatest
 from chatlock.inputs import Key
-from chatlock.ops.base import ThreadRow, b, named, of_incarnation, of_thread, resolved_prefix, run
+from chatlock.ops.base import ThreadRow, b, named, of_incarnation, resolved_prefix, run
 from chatlock.ops.due import put_due
 from chatlock.protocol import Disposition, Status
 from chatlock.schema import messages, threads, turns
@@ -66,7 +66,7 @@ EXPIRE = _resolving(
 MOVE_PREFIX = named(
     "resolve.thread",
     update(threads)
-    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.token == b("token"))
+    .where(of_incarnation(threads), threads.c.token == b("token"))
     .values(
         done_seq=b("done"),
         holes=b("new_holes"),

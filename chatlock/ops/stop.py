@@ -5,14 +5,16 @@ A stop names its token, so it never reaches the next turn; a turn that finishes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, func, select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import stable_ms
 from chatlock.inputs import Key
-from chatlock.ops.base import Claim, ThreadRow, b, lock, named, of_incarnation, of_thread, run
+from chatlock.ops.base import UNDER_CLAIM, Claim, ThreadRow, b, lock, named, of_incarnation, of_thread, run
 from chatlock.ops.resolve import SUPERSEDE, cancel_waiting, held_upto
 from chatlock.ops.unanswered import Ended, Observed, end_unanswered, uncharged
 from chatlock.policies import Backlog, Interrupt
@@ -26,12 +28,7 @@ ROLLED_BACK = "rolled back"
 ASK = named(
     "stop.ask",
     update(threads)
-    .where(
-        of_thread(threads),
-        threads.c.incarnation == b("incarnation"),
-        threads.c.token == b("token"),
-        threads.c.status == "running",
-    )
+    .where(UNDER_CLAIM)
     .values(
         cancel_token=b("token"),
         cancel_until=b("until"),
@@ -59,22 +56,26 @@ OVERDUE = named(
     )
     .with_for_update(key_share=True, skip_locked=True),
 )
-_done = (
-    select(func.max(turns.c.token))
-    .where(of_incarnation(turns), turns.c.token < b("token"), turns.c.state == "done")
-    .scalar_subquery()
-)
+
+
+def rolled_back_since_done(of: Callable[[Any], Any]) -> Any:
+    """The turns that an on_rollback hook is to see: rolled back after the last done one among those that `of` names."""
+    done = turns.alias("done_turns")
+    last_done = select(func.max(done.c.token)).where(of(done), done.c.state == "done").scalar_subquery()
+    return and_(
+        turns.c.state == "released",
+        turns.c.error.is_not_distinct_from(ROLLED_BACK),
+        turns.c.token > func.coalesce(last_done, 0),
+    )
+
+
+def _before(table: Any) -> Any:
+    return and_(of_incarnation(table), table.c.token < b("token"))
+
+
 SINCE_DONE = named(
     "stop.rolled_back",
-    select(turns.c.token)
-    .where(
-        of_incarnation(turns),
-        turns.c.token < b("token"),
-        turns.c.token > func.coalesce(_done, 0),
-        turns.c.state == "released",
-        turns.c.error == ROLLED_BACK,
-    )
-    .order_by(turns.c.token),
+    select(turns.c.token).where(_before(turns), rolled_back_since_done(_before)).order_by(turns.c.token),
 )
 
 

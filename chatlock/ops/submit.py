@@ -150,10 +150,7 @@ OLDEST = named(
 )
 QUIET = named(
     "submit.quiet",
-    update(threads)
-    .where(of_thread(threads), threads.c.incarnation == b("incarnation"))
-    .values(quiet_until=b("until"))
-    .returning(threads.c.quiet_until),
+    update(threads).where(of_incarnation(threads)).values(quiet_until=b("until")).returning(threads.c.quiet_until),
 )
 CLOSE_QUESTION = named(
     "thread.close_question",
@@ -165,7 +162,7 @@ CLOSE_QUESTION = named(
 ADVANCE_LAST = named(
     "thread.advance_last",
     update(threads)
-    .where(of_thread(threads), threads.c.incarnation == b("incarnation"), threads.c.last_seq == b("seq") - 1)
+    .where(of_incarnation(threads), threads.c.last_seq == b("seq") - 1)
     .values(last_seq=b("seq"), agent=b("agent"), priority=b("priority"))
     .returning(threads.c.last_seq),
 )

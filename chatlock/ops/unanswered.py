@@ -14,6 +14,7 @@ from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import (
     SILENT,
     TURN_STATE,
+    UNDER_CLAIM,
     WINDOW,
     Claim,
     ThreadRow,
@@ -45,12 +46,7 @@ KILL_HEAD = named(
 END_THREAD = named(
     "unanswered.thread",
     update(threads)
-    .where(
-        of_thread(threads),
-        threads.c.incarnation == b("incarnation"),
-        threads.c.token == b("token"),
-        threads.c.status == "running",
-    )
+    .where(UNDER_CLAIM)
     .values(
         status=b("new_status"),
         token=threads.c.token + b("bump"),

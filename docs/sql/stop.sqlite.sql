@@ -25,15 +25,15 @@ WHERE chatlock_turns.tenant = :b_tenant
 AND chatlock_turns.thread_id = :b_thread
 AND chatlock_turns.incarnation = :b_incarnation
 AND chatlock_turns.token < :b_token
-AND chatlock_turns.token > coalesce((SELECT max(chatlock_turns.token) AS max_1
-FROM chatlock_turns
-WHERE chatlock_turns.tenant = :b_tenant
-AND chatlock_turns.thread_id = :b_thread
-AND chatlock_turns.incarnation = :b_incarnation
-AND chatlock_turns.token < :b_token
-AND chatlock_turns.state = 'done'), 0)
 AND chatlock_turns.state = 'released'
-AND chatlock_turns.error = 'rolled back' ORDER BY chatlock_turns.token;
+AND chatlock_turns.error IS 'rolled back'
+AND chatlock_turns.token > coalesce((SELECT max(done_turns.token) AS max_1
+FROM chatlock_turns AS done_turns
+WHERE done_turns.tenant = :b_tenant
+AND done_turns.thread_id = :b_thread
+AND done_turns.incarnation = :b_incarnation
+AND done_turns.token < :b_token
+AND done_turns.state = 'done'), 0) ORDER BY chatlock_turns.token;
 
 -- stop.waiting
 SELECT chatlock_messages.seq, chatlock_messages.message_id
