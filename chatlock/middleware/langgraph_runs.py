@@ -44,6 +44,19 @@ def run_of(turn: Turn | AsyncTurn) -> dict[str, str]:
     return {"chatlock_run": turn.step_key("langgraph")}
 
 
+def begun(turn: Turn | AsyncTurn, snapshot: Any) -> bool:
+    """Whether an earlier turn over the same oldest message has run the graph into this state: go on with input None.
+
+    A decision that is given again would answer the graph's next question, which nobody was asked.
+
+    Args:
+        turn: The handler's turn.
+        snapshot: The state as graph.get_state returns it, before the run.
+    """
+    stored = snapshot.metadata or {}
+    return stored.get("source") in RUN and stored.get("chatlock_run") == run_of(turn)["chatlock_run"]
+
+
 def head_of(config: Config) -> Config:
     """Where the thread stands, at whichever checkpoint the run was told to begin."""
     named = {name: value for name, value in config["configurable"].items() if name != "checkpoint_id"}
