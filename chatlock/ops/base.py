@@ -61,7 +61,9 @@ def of_incarnation(table: Any) -> Any:
 
 
 UNDER_CLAIM: Any = and_(of_incarnation(threads), threads.c.token == b("token"), threads.c.status == "running")
-"""holds, in SQL: the guard of what the turn of a claim writes."""
+"""holds, in SQL: the guard of what a claim's turn writes to its thread."""
+ITS_TURN: Any = and_(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
+"""The claim's turn, while it runs."""
 
 
 def of_those(rows: Any, place: tuple[Any, ...]) -> PerDialect:

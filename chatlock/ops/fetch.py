@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.inputs import from_json
-from chatlock.ops.base import UNDER_CLAIM, Claim, Message, ThreadRow, b, mine, named, of_incarnation, run
+from chatlock.ops.base import ITS_TURN, UNDER_CLAIM, Claim, Message, ThreadRow, b, mine, named, of_incarnation, run
 from chatlock.ops.resolve import expire
 from chatlock.policies import ANSWER
 from chatlock.protocol import Limits
@@ -79,10 +79,7 @@ def fetch(conn: Connection, claim: Claim, after: int, limits: Limits) -> tuple[M
 
 MARK = named(
     "turn.mark",
-    update(turns)
-    .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
-    .values(mark=b("mark"))
-    .returning(turns.c.token),
+    update(turns).where(ITS_TURN).values(mark=b("mark")).returning(turns.c.token),
 )
 
 

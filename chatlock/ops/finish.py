@@ -11,6 +11,7 @@ from chatlock.dialects import wall_ms
 from chatlock.errors import ClaimLost, InvalidInput
 from chatlock.inputs import plain
 from chatlock.ops.base import (
+    ITS_TURN,
     KNOWN,
     SILENT,
     UNDER_CLAIM,
@@ -127,7 +128,7 @@ ALL_DONE = named(
 END_DONE = named(
     "finish.turn",
     update(turns)
-    .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
+    .where(ITS_TURN)
     .values(
         state="done",
         from_seq=b("from_seq"),

@@ -13,7 +13,7 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.engine import Connection
 
 from chatlock.dialects import least, stable_ms, wall_ms
-from chatlock.ops.base import SILENT, UNDER_CLAIM, Claim, b, named, of_incarnation, of_thread, run
+from chatlock.ops.base import ITS_TURN, SILENT, UNDER_CLAIM, Claim, b, named, of_incarnation, of_thread, run
 from chatlock.policies import POLICIES
 from chatlock.protocol import TurnState
 from chatlock.schema import messages, threads, turns
@@ -58,10 +58,7 @@ BEAT = named("heartbeat.beat", _beat(wall_ms() <= threads.c.expires_at))
 BEAT_LATE = named("heartbeat.beat_late", _beat())
 NOTE_SILENCE = named(
     "heartbeat.note_silence",
-    update(turns)
-    .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
-    .values(error=SILENT)
-    .returning(turns.c.token),
+    update(turns).where(ITS_TURN).values(error=SILENT).returning(turns.c.token),
 )
 WHY_NOT = named(
     "heartbeat.why_not",

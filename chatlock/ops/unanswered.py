@@ -12,6 +12,7 @@ from chatlock.dialects import stable_ms, wall_ms
 from chatlock.inputs import Key
 from chatlock.ops.audit import Act, Receipt, write_audit
 from chatlock.ops.base import (
+    ITS_TURN,
     SILENT,
     TURN_STATE,
     UNDER_CLAIM,
@@ -64,7 +65,7 @@ END_THREAD = named(
 END_TURN = named(
     "unanswered.turn",
     update(turns)
-    .where(of_incarnation(turns), turns.c.token == b("token"), turns.c.state == "running")
+    .where(ITS_TURN)
     .values(state=b("new_state"), to_seq=b("to_seq"), error=b("error"), ended_at=wall_ms())
     .returning(turns.c.token),
 )
