@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 from chatlock import AsyncTurn, InvalidInput, Turn
 from chatlock.middleware import framework
 from chatlock.middleware.langgraph_messages import last_message, user_messages
-from chatlock.middleware.langgraph_runs import Config, Start, ToInput, begun, config_of, head_of, run_of, start_of
+from chatlock.middleware.langgraph_runs import Config, Start, ToInput, config_of, head_of, input_of, run_of, start_of
 from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
 
-__all__ = ["FencedSaver", "begun", "claimed", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
+__all__ = ["FencedSaver", "claimed", "input_of", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
 
 RunControl: Any = framework("langgraph.runtime", "langgraph").RunControl
 GraphDrained: Any = framework("langgraph.errors", "langgraph").GraphDrained

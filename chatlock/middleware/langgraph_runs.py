@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from chatlock import AsyncTurn, Message, Turn
-from chatlock.middleware import qualified
+from chatlock.middleware import framework, qualified
+
+Command: Any = framework("langgraph.types", "langgraph").Command
 
 Config: TypeAlias = dict[str, Any]
 ToInput: TypeAlias = Callable[[list[Message]], Any]
@@ -34,6 +36,7 @@ def config_of(turn: Turn | AsyncTurn, config: Config | None) -> Config:
         **(config or {}).get("configurable", {}),
         "chatlock_turn": turn,
         "chatlock_token": turn.token,
+        "chatlock_question": turn.step_key("question:1"),
         **run_of(turn),
     }
     return {**(config or {}), "configurable": held}
@@ -44,17 +47,22 @@ def run_of(turn: Turn | AsyncTurn) -> dict[str, str]:
     return {"chatlock_run": turn.step_key("langgraph")}
 
 
-def begun(turn: Turn | AsyncTurn, snapshot: Any) -> bool:
-    """Whether an earlier turn over the same oldest message has run the graph into this state: go on with input None.
+def input_of(turn: Turn | AsyncTurn, snapshot: Any, said: Any) -> Any:
+    """The input of a graph that may wait for a decision.
 
-    A decision that is given again would answer the graph's next question, which nobody was asked.
+    said where the turn has no decision; the decision, to resume with, where it is that of the question which this state
+    asks; else None: the graph has gone on since, and asks what it asks now.
 
     Args:
         turn: The handler's turn.
         snapshot: The state as graph.get_state returns it, before the run.
+        said: The input that other messages make.
     """
-    stored = snapshot.metadata or {}
-    return stored.get("source") in RUN and stored.get("chatlock_run") == run_of(turn)["chatlock_run"]
+    decisions = {message.answers: message.payload for message in turn.messages if message.answers}
+    if not decisions:
+        return said
+    asked = (snapshot.metadata or {}).get("chatlock_question")
+    return Command(resume=decisions[asked]) if asked in decisions else None
 
 
 def head_of(config: Config) -> Config:
