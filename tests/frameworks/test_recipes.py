@@ -58,7 +58,7 @@ def test_django_view_answers_sync_and_async() -> None:
     answers = [
         (200, {"turn": 1, "reply": "You said: hello"}),
         (200, {"turn": 1, "reply": "You said: hello"}),
-        (422, {"error": "this id belongs to another message"}),
+        (409, {"outcome": "Conflict"}),
         (200, {"turn": 2, "reply": "You said: again"}),
     ]
 
@@ -68,6 +68,10 @@ def test_django_view_answers_sync_and_async() -> None:
     sync = [Client().post(**of(f"/threads/t1/messages/{name}", text)) for name, text in calls]
     assert [(response.status_code, response.json()) for response in sync] == answers
     assert Client().get("/threads/t1/messages/m1").status_code == 405
+    for body in ("{", '"\\u0000"'):
+        assert Client().post("/threads/t1/messages/m3", body, content_type="application/json").status_code == 400
+    names["chat"].delete("t1")
+    assert Client().post(**of("/threads/t1/messages/m3", "late")).json() == {"outcome": "Gone"}
     names["chat"].close()
 
     async def posted() -> list[Any]:
@@ -157,6 +161,9 @@ def test_twilio_message_is_stored_when_its_200_comes_and_answered_once() -> None
             refused = [None, signature(url, FORM, "other"), signature(f"{url}/", FORM, token)]
             assert [await posted(FORM, signed) for signed in refused] == [403] * 3
             assert await posted(FORM | {"Body": "another"}, good) == 403
+            assert (
+                await http.post("/twilio", content=b"\xff", headers={"X-Twilio-Signature": good})
+            ).status_code == 403
             thread = f"{FORM['To']}/{FORM['From']}"
             assert type(await chat.status(thread, "SM1")).__name__ == "NotFound"
 
