@@ -1,4 +1,5 @@
-"""Write the generated documents: docs/api.md, state-machine.md, verification.md, compat.md and docs/sql/.
+"""Write the generated documents: docs/api.md, state-machine.md, verification.md, compat.md and docs/sql/, and what is
+generated in docs/performance.md.
 
     python -m tools.docs            write them
     python -m tools.docs --check    compare instead: print a diff and exit 1 when one is out of step
@@ -24,7 +25,7 @@ from chatlock import protocol
 from chatlock.dialects import PerDialect
 from chatlock.ops import catalog, transfer
 from chatlock.policies import POLICIES
-from tools import api, compat, verification
+from tools import api, compat, peers, verification
 from tools.tables import table
 
 if TYPE_CHECKING:
@@ -251,6 +252,7 @@ def generated(statements: Iterable[tuple[str, Statement]]) -> dict[Path, str]:
         "state-machine.md": state_machine(),
         "verification.md": verification.page(),
         "compat.md": compat.page(),
+        "performance.md": peers.page(),
     }
     return files | {DOCS / name: text for name, text in pages.items()}
 

@@ -63,6 +63,7 @@ PEERS = (
     Peer("procrastinate, lock=, 8 at once", "procrastinate_lock", {"concurrency": SLOTS}, crash=False),
     Peer("pgqueuer, an entrypoint a thread", "pgqueuer_entrypoints"),
     Peer("SAQ + Redis lock", "saq_lock"),
-    Peer("RQ + Redis lock", "rq_lock"),
+    Peer("RQ, rate limit", "rq_queue", {"lock": False}),
+    Peer("RQ + Redis lock", "rq_queue", {"lock": True}),
     Peer("pg_advisory_lock", "advisory_lock", in_place=True),
 )

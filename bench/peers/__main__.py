@@ -96,12 +96,11 @@ def played(servers: Servers, peer: Peer, sizes: Sizes, number: int) -> dict[str,
 
 
 def paced(stage: Stage, sizes: Sizes) -> dict[str, Any]:
-    """What is measured one message after the other."""
-    return {
-        "free": beside(stage, sizes, "free"),
-        "hand_off": hand_off(stage, sizes),
-        "hot": hot(stage, sizes),
-    }
+    """What is measured message by message; where a turn takes several, there is no hand-off between them."""
+    found = {"free": beside(stage, sizes, "free")}
+    if not stage.peer.batches:
+        found["hand_off"] = hand_off(stage, sizes)
+    return found | {"hot": hot(stage, sizes)}
 
 
 def crashed(servers: Servers, peer: Peer, sizes: Sizes, number: int) -> dict[str, Any]:

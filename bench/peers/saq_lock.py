@@ -10,7 +10,7 @@ from saq import Queue, Worker
 
 from bench.peers import SLOTS, At
 from bench.peers.handler import Handler
-from bench.peers.rq_lock import LOCK_S
+from bench.peers.rq_queue import LOCK_S
 
 TASK = "turn"
 

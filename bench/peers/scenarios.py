@@ -48,7 +48,7 @@ def drain(stage: Stage, sizes: Sizes) -> dict[str, Any]:
     stage.done(names, sizes.drain_s)
     log = stage.log().only("drain")
     return {
-        "per_s": judge.rate(log),
+        "per_s": round(judge.rate(log), 1),
         "done": len(log.done()),
         "sent": len(log.sent),
         "turns": judge.turns(log),
@@ -68,7 +68,7 @@ def hand_off(stage: Stage, sizes: Sizes) -> dict[str, Any]:
     gaps = judge.hand_offs(log)
     if judge.missing(log):  # the one that was waited for is at least so long
         gaps.append((time.monotonic_ns() - max(handling.end for handling in log.handlings)) / 1e9)
-    return {"gaps": gaps, "missing": judge.missing(log), "overlaps": judge.overlaps(log)}
+    return {**spread(gaps), "missing": judge.missing(log), "overlaps": judge.overlaps(log)}
 
 
 def beside(stage: Stage, sizes: Sizes, kind: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def beside(stage: Stage, sizes: Sizes, kind: str) -> dict[str, Any]:
         stage.send(f"{kind}{number}", f"{kind}{number}")
     stage.done((f"{kind}{number}" for number in range(sizes.beside)), sizes.wait_s)
     log = stage.log().only(kind)
-    return {"latencies": judge.latencies(log, time.monotonic_ns()), "missing": judge.missing(log)}
+    return {**spread(judge.latencies(log, time.monotonic_ns())), "missing": judge.missing(log)}
 
 
 def hot(stage: Stage, sizes: Sizes) -> dict[str, Any]:
@@ -108,7 +108,13 @@ def crash(stage: Stage, sizes: Sizes) -> dict[str, Any]:
     }
 
 
+def spread(seconds: list[float]) -> dict[str, float]:
+    """What is kept of many times."""
+    p50, p99 = (round(judge.percentile(seconds, share), 6) for share in (0.5, 0.99))
+    return {"count": len(seconds), "p50": p50, "p99": p99, "max": round(max(seconds), 6)}
+
+
 def _after(log: judge.Log, killed: int) -> float | None:
     """Seconds from the kill to the first handler that began after it; None: none did."""
-    begun = [(handling.begin - killed) / 1e9 for handling in log.handlings if handling.begin > killed]
+    begun = [round((handling.begin - killed) / 1e9, 4) for handling in log.handlings if handling.begin > killed]
     return min(begun, default=None)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
 from bench.peers import CHATLOCK
-from bench.peers.judge import percentile
 
 Round = dict[str, Any]
 
@@ -40,38 +38,30 @@ def _drains(run: dict[str, Any]) -> str:
 
 
 def _times(run: dict[str, Any]) -> str:
-    rows = [("", "others, nothing queued: p50, p99", "beside a hot thread", "p50, p99 against that", "hand-off")]
+    rows = [("", "free: p50, p99", "beside a hot thread: p50, p99", "of free", "hand-off: p50, p99")]
     for name, peer in run["peers"].items():
         rounds = peer["rounds"]
+        missing = sum(each["hot"]["missing"] for each in rounds)
         rows.append(
             (
                 name,
-                _pair(each for one in rounds for each in one["free"]["latencies"]),
-                _pair(each for one in rounds for each in one["hot"]["latencies"]) + _left(rounds),
-                ", ".join(f"{_ratio(rounds, share):,.1f} x" for share in (0.5, 0.99)),
-                "in one turn" if peer["batches"] else _pair(gap for one in rounds for gap in one["hand_off"]["gaps"]),
+                _pair(rounds, "free"),
+                _pair(rounds, "hot") + (f", {missing} not begun" if missing else ""),
+                ", ".join(f"{median(_ratios(rounds, share)):,.1f} x" for share in ("p50", "p99")),
+                "in one turn" if peer["batches"] else _pair(rounds, "hand_off"),
             )
         )
     return _table(rows)
 
 
-def _left(rounds: list[Round]) -> str:
-    """How many of the messages beside a hot thread were not begun when the wait was over."""
-    missing = sum(one["hot"]["missing"] for one in rounds)
-    return f", {missing} not begun" if missing else ""
+def _pair(rounds: list[Round], what: str) -> str:
+    """The medians over the rounds."""
+    return ", ".join(_seconds(median(each[what][share] for each in rounds)) for share in ("p50", "p99"))
 
 
-def _ratio(rounds: list[Round], share: float) -> float:
-    """The median over the rounds of hot against free."""
-    return median(
-        percentile(one["hot"]["latencies"], share) / percentile(one["free"]["latencies"], share) for one in rounds
-    )
-
-
-def _pair(values: Iterable[float]) -> str:
-    """p50 and p99."""
-    found = list(values)
-    return ", ".join(_seconds(percentile(found, share)) for share in (0.5, 0.99)) if found else "none"
+def _ratios(rounds: list[Round], share: str) -> list[float]:
+    """Beside a hot thread against free, in each round."""
+    return [each["hot"][share] / each["free"][share] for each in rounds]
 
 
 def _seconds(value: float) -> str:
