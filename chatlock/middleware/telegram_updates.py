@@ -42,6 +42,19 @@ class Place:
                 return cls(int(bot), int(chat_id), of_topic, business or None, of_direct)
         raise InvalidInput("not_telegram", "this thread is not one of Telegram's")
 
+    @classmethod
+    def at(cls, message: Any, bot: int) -> Self:
+        """Where a person's message is, so that an app's own handler of a command or a button finds its thread.
+
+        Args:
+            message: The framework's message.
+            bot: The id of the bot: `bot.id`.
+        """
+        topic = message.message_thread_id if message.is_topic_message else None  # elsewhere it names a chain of replies
+        direct = message.direct_messages_topic
+        direct_topic = None if direct is None else direct.topic_id
+        return cls(bot, message.chat.id, topic, message.business_connection_id, direct_topic)
+
     @property
     def target(self) -> dict[str, Any]:
         """The arguments of send_message that name the place."""
@@ -81,21 +94,12 @@ def inbound_of(update: Any, bot: int, accepts: Accepts) -> Inbound | None:
     payload = {"text": text_of(message), "user": message.from_user.id, "message_id": message.message_id}
     if edited:
         payload["edited"] = _seconds(message.edit_date)
-    return Inbound(_place(message, bot).thread, str(message.message_id), payload, edited=bool(edited))
+    return Inbound(Place.at(message, bot).thread, str(message.message_id), payload, edited=bool(edited))
 
 
 def _by_person(message: Any) -> bool:
     """Telegram itself, which is no bot, forwards a channel's posts to the group that discusses them."""
     return message.from_user is not None and not message.from_user.is_bot and not message.is_automatic_forward
-
-
-def _place(message: Any, bot: int) -> Place:
-    topic = (
-        message.message_thread_id if message.is_topic_message else None
-    )  # without topics it names a chain of replies
-    direct = message.direct_messages_topic
-    direct_topic = None if direct is None else direct.topic_id
-    return Place(bot, message.chat.id, topic, message.business_connection_id, direct_topic)
 
 
 def _seconds(date: Any) -> Any:

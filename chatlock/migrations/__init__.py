@@ -112,7 +112,9 @@ def _check_server(conn: Connection) -> None:
     name = conn.dialect.name
     if name not in SERVER_LEAST:
         raise _unknown_dialect(name)
-    found = conn.dialect.server_version_info or ()
+    found = conn.dialect.server_version_info
+    if not found:  # Alembic's offline mode has a stand-in here
+        raise InvalidInput("no_connection", "this is no connection to a database; `chatlock db sql` prints the SQL")
     if found < SERVER_LEAST[name]:
         product, needed = SERVER_NAMES[name], ".".join(map(str, SERVER_LEAST[name]))
         raise StoreUnavailable(f"{product} {'.'.join(map(str, found))} is too old: chatlock needs {needed} or newer")
