@@ -45,6 +45,8 @@ async def respond(connection: Connection, answer: Answer | Stream) -> None:
         sending.cancel()
         receiving.cancel()
         await asyncio.gather(sending, receiving, return_exceptions=True)
+    if not sending.cancelled():
+        sending.result()
 
 
 async def _send_all(connection: Connection, parts: AsyncIterator[bytes]) -> None:

@@ -128,9 +128,11 @@ class Endpoints:
     ) -> Answer | Stream:
         """Puts a new message in place of one that no turn has: the body is its payload, Idempotency-Key its id."""
         check_json(headers)
-        payload, edit_id = payload_of(await body_of(body)), Asked.of(headers).message_id
-        outcome = await self.chat.edit(thread, message_id, payload, edit_id, tenant=owner)
-        return answer_to_edit(outcome, edit_id, below(path.rsplit("/", 1)[0], edit_id))
+        payload, asked = payload_of(await body_of(body)), Asked.of(headers)
+        if asked.if_turn is not None:  # a precondition that is passed over would be taken for one that held
+            raise InvalidInput("bad_if_match", "an edit takes no If-Match: once a turn has the message it is refused")
+        outcome = await self.chat.edit(thread, message_id, payload, asked.message_id, tenant=owner)
+        return answer_to_edit(outcome, asked.message_id, below(path.rsplit("/", 1)[0], asked.message_id))
 
     @answers
     async def cancel(self, owner: str, thread: str, message_id: str) -> Answer | Stream:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from chatlock import AsyncChatlock, AsyncTurn, TurnNotGranted
 from chatlock.middleware.asgi import ChatApp, TurnMiddleware
+from chatlock.middleware.endpoints import Endpoints
 from chatlock.middleware.fastapi import install, router, turn
 from tests.frameworks.conftest import row_of
 from tests.frameworks.driver import Exchange
@@ -283,6 +284,20 @@ def test_nobody_follows_for_a_client_that_has_gone(
         assert b'"reply":"onetwo"' in again.body
 
     loop.run(play())
+
+
+def test_fault_in_a_stream_is_told_to_the_server(
+    chat: AsyncChatlock, loop: asyncio.Runner, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> AsyncIterator[Any]:
+        raise ZeroDivisionError
+        yield
+
+    monkeypatch.setattr(Endpoints, "follow", broken)
+    exchange = Exchange(ChatApp(chat, tenant=lambda scope: "ann"), f"/threads/{thread}/messages")
+    exchange.scope["headers"] += [(b"accept", b"text/event-stream"), (b"prefer", b"respond-async")]
+    with pytest.raises(ZeroDivisionError):
+        loop.run(exchange.run())
 
 
 def test_turn_that_ends_ahead_of_its_stream_is_an_error_and_charged(

@@ -200,6 +200,8 @@ def test_edit_takes_the_place_of_a_message_that_waits(front: Front) -> None:
         headers = {"Idempotency-Key": edit_id, "X-User": user}
         return front.http.patch(f"{front.messages}/{key}", json=payload, headers=headers)
 
+    conditional = front.http.patch(f"{front.messages}/two", json="two!", headers={"If-Match": '"1-9"'})
+    assert conditional.json()["type"] == "urn:chatlock:problem:bad-if-match"
     told = edit("two", "two!", "edit")
     assert (told.status_code, told.json()["outcome"], told.json()["message_id"]) == (202, "queued", "edit")
     assert edit("two", "two!", "edit").json()["seq"] == told.json()["seq"]
