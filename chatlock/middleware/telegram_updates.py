@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from chatlock import Delivery, InvalidInput
+from chatlock.errors import place_of
 from chatlock.middleware.inbox import Inbound
+
+log = logging.getLogger("chatlock")
 
 Accepts: TypeAlias = Callable[[Any], bool]
 
@@ -89,12 +93,21 @@ def inbound_of(update: Any, bot: int, accepts: Accepts) -> Inbound | None:
     """A person's message with a text, or the edit of one; None for what is not for the agent."""
     edited = update.edited_message or update.edited_business_message
     message = update.message or update.business_message or edited
-    if message is None or not _by_person(message) or not text_of(message) or not accepts(message):
+    if message is None or not _by_person(message) or not text_of(message) or not _accepted(message, accepts):
         return None
     payload = {"text": text_of(message), "user": message.from_user.id, "message_id": message.message_id}
     if edited:
         payload["edited"] = _seconds(message.edit_date)
     return Inbound(Place.at(message, bot).thread, str(message.message_id), payload, edited=bool(edited))
+
+
+def _accepted(message: Any, accepts: Accepts) -> bool:
+    """Of a fault in accepts python-telegram-bot's polling would end, and begin with the same message ever again."""
+    try:
+        return accepts(message)
+    except Exception as error:  # noqa: BLE001  the application's own
+        log.error("inbox.accepts_failed: %s", place_of(error, accepts), extra={"error": type(error).__name__})
+        return False
 
 
 def _by_person(message: Any) -> bool:

@@ -161,6 +161,24 @@ def test_what_is_not_for_the_agent_goes_to_the_app(framework: str, sqlite_databa
     asyncio.run(play())
 
 
+def test_fault_in_accepts_stops_no_polling(framework: str, sqlite_database: Database) -> None:
+    def accepts(message: Any) -> bool:
+        return bool(message.text.startswith("!"))
+
+    async def play() -> None:
+        async with AsyncChatlock(sqlite_database.url, tenant="acme", limits=Limits(sweep_ms=20)) as chat:
+            scene = Scene(framework, chat, accepts=accepts)
+            scene.api.updates = [
+                said(1, None, caption="look", location={"latitude": 1.0, "longitude": 1.0}),
+                said(2, "!"),
+            ]
+            async with scene.bot.polling():
+                await eventually(lambda: scene.api.sent)
+            assert (scene.turns, scene.bot.heard) == ([["!"]], [1])
+
+    asyncio.run(play())
+
+
 def test_thread_is_a_chat_or_a_topic_of_it(framework: str, sqlite_database: Database) -> None:
     async def play() -> None:
         async with serving(framework, sqlite_database.url) as scene:
