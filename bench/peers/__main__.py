@@ -12,6 +12,8 @@ import argparse
 import json
 import os
 import platform
+import signal
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +37,7 @@ def main() -> None:
     options.add_argument("--only", default="", help="only chatlock and the peers whose name contains this")
     options.add_argument("--json", type=Path, help="write every round to this file")
     chosen = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the workers and servers
     sizes = QUICK if chosen.quick else Sizes()
     peers = [peer for peer in PEERS if chosen.only.lower() in peer.name.lower() or peer == PEERS[0]]
     found = measured(peers, sizes)
