@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from chatlock import AsyncChatlock, ChatlockError, TurnNotGranted
-from chatlock.middleware.asked import EVENTS, Asked, body_of, check_json, headers_of, payload_of
+from chatlock.middleware.asked import EVENTS, Asked, body_of, check_json, checked_owner, headers_of, payload_of
 from chatlock.middleware.connection import App, Connection, Receive, Scope, Send, parts_of, path_of
 from chatlock.middleware.endpoints import Endpoints
-from chatlock.middleware.http import Answer, Stream, answer_to_error, answer_to_submit, problem
+from chatlock.middleware.http import Stream, answer_to_submit
+from chatlock.middleware.problems import Answer, answer_to_error, problem
 from chatlock.middleware.socket import POLICY, Socket, same_origin
 
 __all__ = ["ChatApp", "TurnMiddleware"]
@@ -182,12 +183,12 @@ class TurnMiddleware:
                 await respond(connection, answer_to_error(error))
 
     async def _hold(self, scope: Scope, connection: Connection, tenant: str, thread: str) -> None:
-        headers = headers_of(scope["headers"])
+        owner, headers = checked_owner(tenant), headers_of(scope["headers"])
         check_json(headers)
         body = await body_of(parts_of(connection.receive))
         asked: Any = vars(Asked.of(headers))
         options = {name: asked[name] for name in ("message_id", "wait_ms", "if_turn")}
-        async with self._chat.turn(thread, payload_of(body), tenant=tenant, agent=self._agent, **options) as turn:
+        async with self._chat.turn(thread, payload_of(body), tenant=owner, agent=self._agent, **options) as turn:
             connection.unread(body)
             scope.setdefault("state", {})["turn"] = turn
             async with connection.releasing(turn):

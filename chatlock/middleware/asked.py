@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from chatlock import InvalidInput
+from chatlock import ChatlockError, InvalidInput, MissingTenant
 
 BODY_BYTES_MAX = 512 * 1024
 WAIT_MS = 30_000
@@ -47,6 +47,25 @@ class Asked:
             streams=EVENTS in headers.get("accept", "").lower(),
             applied=applied_of(headers.get("prefer")),
         )
+
+
+class NotATenant(ChatlockError):
+    """The application named no tenant, and not nobody either."""
+
+    def __init__(self, told: object) -> None:
+        super().__init__(
+            f"the application's tenant function must return a non-empty str, or None for nobody,"
+            f" and returned {'an empty one' if told == '' else type(told).__name__}"
+        )
+
+
+def checked_owner(told: object) -> str:
+    """The tenant, as the application told it.  Raises MissingTenant for nobody, NotATenant for what is no text."""
+    if told is None:
+        raise MissingTenant
+    if not isinstance(told, str) or not told:
+        raise NotATenant(told)
+    return told
 
 
 def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

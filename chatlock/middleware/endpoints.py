@@ -16,21 +16,19 @@ from contextlib import aclosing
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
-from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, MissingTenant, NotFound, Queued
-from chatlock.middleware.asked import Asked, below, body_of, check_json, named_turn, payload_of
+from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, NotFound, Queued
+from chatlock.middleware.asked import Asked, below, body_of, check_json, checked_owner, named_turn, payload_of
 from chatlock.middleware.detached import Detached, Submitting
 from chatlock.middleware.events import as_sse
 from chatlock.middleware.http import (
-    Answer,
     Stream,
-    answer,
     answer_to_cancel,
     answer_to_edit,
-    answer_to_error,
     answer_to_status,
     answer_to_stop,
     answer_to_submit,
 )
+from chatlock.middleware.problems import Answer, answer, answer_to_error
 
 P = ParamSpec("P")
 Headers = Mapping[str, str]
@@ -46,9 +44,7 @@ def answers(
 
     async def answering(self: Endpoints, owner: str | None, /, *args: P.args, **kwargs: P.kwargs) -> Answer | Stream:
         try:
-            if owner is None:
-                raise MissingTenant
-            return await call(self, owner, *args, **kwargs)
+            return await call(self, checked_owner(owner), *args, **kwargs)
         except ChatlockError as error:
             return answer_to_error(error)
 

@@ -8,7 +8,8 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from chatlock import ChatlockError, Event, Outcome
-from chatlock.middleware.http import answer_to_error, compact, document
+from chatlock.middleware.http import document
+from chatlock.middleware.problems import answer_to_error, compact
 
 QUIET_S = 15.0
 """A stream says so often that it is alive: proxies close what is silent for longer."""

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from chatlock import AsyncChatlock, AsyncTurn, ChatlockError, MissingTenant, TurnNotGranted
+from chatlock import AsyncChatlock, AsyncTurn, ChatlockError, TurnNotGranted
 from chatlock.middleware import framework, openapi
-from chatlock.middleware.asked import EVENTS, Asked, body_of, check_json, headers_of, payload_of
+from chatlock.middleware.asked import EVENTS, Asked, body_of, check_json, checked_owner, headers_of, payload_of
 from chatlock.middleware.connection import Watched, connection_of, parts_of, path_of
 from chatlock.middleware.endpoints import Endpoints
-from chatlock.middleware.http import Answer, Stream, answer_to_error, answer_to_submit
+from chatlock.middleware.http import Stream, answer_to_submit
+from chatlock.middleware.problems import Answer, answer_to_error
 from chatlock.middleware.socket import POLICY, Socket, same_origin
 
 __all__ = ["install", "router", "turn"]
@@ -80,8 +81,7 @@ def turn(chat: AsyncChatlock, *, tenant: Callable[..., Any], agent: str = "defau
     owner_of = fastapi.Depends(tenant)
 
     async def held(request: Any, thread: str, owner: Any = owner_of) -> AsyncIterator[AsyncTurn]:
-        if owner is None:
-            raise MissingTenant
+        owner = checked_owner(owner)
         connection, headers = connection_of(request.scope), headers_of(request.scope["headers"])
         check_json(headers)
         read = connection.read  # FastAPI has read and kept it, for a model in the handler's signature

@@ -1,11 +1,7 @@
-"""Outcomes and errors as HTTP answers, the same for every framework: status, headers, JSON.
-
-Problems are RFC 9457 documents.  Nothing here names another tenant, a payload, who holds a turn or a secret.
-"""
+"""Outcomes as HTTP answers, the same for every framework: status, headers, JSON."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import AsyncIterator
@@ -17,13 +13,9 @@ from chatlock import (
     Answered,
     Busy,
     CancelReceipt,
-    ChatlockError,
-    ClaimLost,
     Conflict,
     Dead,
     Gone,
-    InvalidInput,
-    MissingTenant,
     NotFound,
     Outcome,
     Parked,
@@ -33,33 +25,11 @@ from chatlock import (
     Superseded,
     Unknown,
 )
+from chatlock.middleware.problems import RETRY_S, Answer, answer, answer_to_error, not_found, problem
 
-PROBLEM = "application/problem+json"
-RETRY_S = 2
 RETRY_LEAST_S, RETRY_MOST_S = 1, 10
 NOT_TOLD = {"reason", "holder"}  # an error's text and a process's name are for operators
 PRECONDITIONS = ("not_running", "other_turn")
-INPUT_STATUS = {"too_large": 413, "not_json_content_type": 415, "precondition_required": 428}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What to send back."""
-
-    status: int
-    body: dict[str, Any] | None
-    headers: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def media_type(self) -> str | None:
-        """application/problem+json for errors, else application/json; None without a body."""
-        if self.body is None:
-            return None
-        return PROBLEM if self.status >= 400 else "application/json"
-
-    def content(self) -> bytes:
-        """The body as UTF-8 JSON."""
-        return b"" if self.body is None else compact(self.body).encode()
 
 
 @dataclass(frozen=True)
@@ -68,24 +38,6 @@ class Stream:
 
     events: AsyncIterator[bytes]
     headers: dict[str, str] = field(default_factory=dict)
-
-
-def compact(value: Any) -> str:
-    """Canonical enough for the wire: JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def answer(status: int, body: dict[str, Any] | None, **headers: str) -> Answer:
-    """An answer that nobody keeps: the same request may be told something else a moment later."""
-    named = {name.replace("_", "-"): value for name, value in headers.items() if value}
-    return Answer(status, body, {"Cache-Control": "no-store", **named})
-
-
-def problem(status: int, name: str, title: str, *, retry_s: int = 0, **more: Any) -> Answer:
-    """An RFC 9457 document; `name` is the last part of its type.  retry_s: when it may be tried again; 0 = not."""
-    members = {key: value for key, value in more.items() if value is not None}
-    body = {"type": f"urn:chatlock:problem:{name}", "title": title, "status": status, **members}
-    return answer(status, body, Retry_After=str(retry_s) if retry_s else "")
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
@@ -137,7 +89,8 @@ def answer_to_submit(outcome: Outcome, where: str, applied: str = "") -> Answer:
         case NotFound():
             return not_found()
         case Unknown():
-            return not_known()
+            lost = "a commit was sent and its answer is missing"
+            return answer_to_error(StoreUnavailable(lost, commit_unknown=True))
         case Dead():
             return problem(409, "message-dead", "The message was given up")
         case Superseded():
@@ -173,28 +126,3 @@ def answer_to_stop(receipt: CancelReceipt) -> Answer:
         title = "This turn does not run"
         return problem(412, "precondition-failed", title, reason=receipt.reason, state=receipt.state)
     return answer(202, vars(receipt))
-
-
-def not_found() -> Answer:
-    """One answer for what never existed and for what is another tenant's."""
-    return problem(404, "not-found", "No such message")
-
-
-def not_known() -> Answer:
-    """Nobody can tell now whether it was done."""
-    return problem(503, "unknown", "The result is not known; send it again with the same key", retry_s=RETRY_S)
-
-
-def answer_to_error(error: ChatlockError) -> Answer:
-    """The answer to an error that chatlock raised."""
-    if isinstance(error, MissingTenant):
-        return problem(401, "no-tenant", "Who is asking is not known")
-    if isinstance(error, InvalidInput):
-        status, name = INPUT_STATUS.get(error.reason, 400), error.reason.replace("_", "-")
-        return problem(status, name, "The request breaks a limit", detail=str(error))
-    if isinstance(error, StoreUnavailable):
-        nothing = problem(503, "unavailable", "Nothing was stored; try again", retry_s=RETRY_S)
-        return not_known() if error.commit_unknown else nothing
-    if isinstance(error, ClaimLost):
-        return problem(503, "turn-lost", "The turn was lost; send it again with the same key", retry_s=RETRY_S)
-    return problem(500, "internal", "The service is not set up correctly")

@@ -19,20 +19,18 @@ from chatlock import (
     Superseded,
 )
 from chatlock.middleware.asked import EVENTS
-from chatlock.middleware.http import NOT_TOLD, PROBLEM, kind
+from chatlock.middleware.http import NOT_TOLD, kind
+from chatlock.middleware.problems import INPUT_TITLES, PROBLEM
 
 TYPES: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 PROBLEMS = {
-    400: "Malformed request",
+    **INPUT_TITLES,
     401: "Who is asking is not known",
     404: "Not found, or another tenant's",
     409: "In the way of a turn, or resolved without an answer",
     410: "The thread was deleted",
     412: "The turn that If-Match names does not run",
-    413: "Too large",
-    415: "Not application/json",
     422: "The key was used with another payload",
-    428: "If-Match is missing",
     429: "Too many messages wait for a turn",
     503: "Try again later",
 }

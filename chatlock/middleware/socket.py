@@ -19,11 +19,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chatlock import ChatlockError, InvalidInput
-from chatlock.middleware.asked import BODY_BYTES_MAX, WAIT_MS, Asked, addressable, payload_of, turn_of
+from chatlock.middleware.asked import BODY_BYTES_MAX, WAIT_MS, Asked, addressable, checked_owner, payload_of, turn_of
 from chatlock.middleware.connection import Receive, Send
 from chatlock.middleware.endpoints import Endpoints
 from chatlock.middleware.events import data_of
-from chatlock.middleware.http import Answer, answer_to_cancel, answer_to_error, answer_to_submit, compact, document
+from chatlock.middleware.http import answer_to_cancel, answer_to_submit, document
+from chatlock.middleware.problems import Answer, answer_to_error, compact
 
 Wish = dict[str, str | None]
 
@@ -84,8 +85,9 @@ class Socket:
 
     async def _do(self, wish: Wish, payload: Any) -> None:
         message_id = wish["message_id"] if wish["message_id"] is not None else uuid.uuid4().hex
-        chat, owner, thread = self._endpoints.chat, self._owner, self._thread
+        chat, thread = self._endpoints.chat, self._thread
         try:
+            owner = checked_owner(self._owner)
             if wish["do"] == "cancel":
                 await self._tell(message_id, answer_to_cancel(await chat.cancel(thread, message_id, tenant=owner)))
                 return

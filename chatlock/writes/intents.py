@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from chatlock.errors import ChatlockError, InvalidInput
+from chatlock.errors import ChatlockError, InvalidInput, place_of
 from chatlock.handlers import call_either
 from chatlock.hooks import DeliveryEnded, Hooks
 from chatlock.inputs import Key, checked_id, checked_ms
@@ -91,6 +91,8 @@ class Outbox:
         try:
             await call_either(self._store.io, deliverer.call, deliverer.is_async, delivery_of(leased))
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  stored with it, and tried again
+            fields = {"agent": leased.agent, "attempt": leased.attempt, "error": type(error).__name__}
+            log.warning("intent.failed: %s", place_of(error, deliverer.call), extra=fields)
             return await self._failed(leased, type(error).__name__)
         return await self._end(leased, "sent", None)
 
@@ -104,7 +106,6 @@ class Outbox:
         return ended
 
     async def _failed(self, leased: Leased, error: str) -> bool:
-        log.warning("intent.failed", extra={"agent": leased.agent, "attempt": leased.attempt, "error": error})
         if leased.attempt >= ATTEMPTS_MAX:
             return await self._end(leased, "failed", error)
         delay = int(min(BACKOFF_MAX_MS, BACKOFF_MS << (leased.attempt - 1)) * jitter())

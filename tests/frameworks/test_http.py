@@ -25,6 +25,7 @@ from chatlock import (
     Event,
     Expired,
     Gone,
+    InvalidInput,
     NotFound,
     Outcome,
     Parked,
@@ -37,7 +38,8 @@ from chatlock import (
 )
 from chatlock.middleware import events, openapi
 from chatlock.middleware.detached import Detached, Submitting
-from chatlock.middleware.http import PROBLEM, answer_to_error, answer_to_status, answer_to_submit
+from chatlock.middleware.http import answer_to_status, answer_to_submit
+from chatlock.middleware.problems import PROBLEM, answer_to_error
 from tests.frameworks.conftest import Front
 from tests.frameworks.served import Agent, serving
 from tests.support.waiting import until
@@ -117,6 +119,21 @@ def test_what_is_to_be_sent_again_is_503_and_says_no_more_than_is_known(error: C
     assert (told.status, told.body["type"]) == (503, f"urn:chatlock:problem:{name}")
     assert "Retry-After" in told.headers
     assert SECRET.encode() not in told.content()
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "title"),
+    [
+        ("not_json", 400, "The request is not valid"),
+        ("too_large", 413, "Too large"),
+        ("not_json_content_type", 415, "Not application/json"),
+        ("precondition_required", 428, "If-Match is missing"),
+    ],
+)
+def test_title_of_a_refused_request_says_what_is_wrong_with_it(reason: str, status: int, title: str) -> None:
+    told = answer_to_error(InvalidInput(reason, "why"))
+    assert told.body is not None
+    assert (told.status, told.body["title"], told.body["detail"]) == (status, title, "why")
 
 
 def parts_of(*told: Event | Exception, hold: asyncio.Event | None = None) -> AsyncIterator[bytes]:

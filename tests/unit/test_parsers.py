@@ -25,7 +25,7 @@ from chatlock.hosting import load_chat
 from chatlock.inputs import INTEGER_MAX, Key, checked_id, from_json, payload_json, reply_json
 from chatlock.middleware import asked
 from chatlock.middleware.endpoints import _is_after
-from chatlock.middleware.http import answer_to_error
+from chatlock.middleware.problems import answer_to_error
 from chatlock.middleware.socket import _wish_of, same_origin
 from chatlock.replay import Arrival, read_arrivals, replay
 from chatlock.service.receiver import verify

@@ -69,6 +69,22 @@ def test_line_of_a_failed_turn_names_the_reason_and_the_handler(
             }  # fmt: skip
 
 
+def test_line_of_a_failed_delivery_names_the_reason_and_the_function(
+    sqlite_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    def send(delivery: Any) -> None:
+        raise KeyError(PAYLOAD)
+
+    with Chatlock(sqlite_database.url, tenant=TENANT, limits=AT_ONCE) as chat:
+        chat.handler()(lambda turn: PAYLOAD)
+        chat.deliver()(send)
+        chat.submit("thread", PAYLOAD)
+        until(lambda: caplog.records, what="the line")
+    told = caplog.records[0]
+    assert told.message == f"intent.failed: KeyError at {line_of(send, 1)} in send"
+    assert vars(told).items() >= {("agent", "default"), ("attempt", 1), ("error", "KeyError")}
+
+
 def line_of(function: Any, below: int = 0) -> str:
     code = function.__code__
     return f"{code.co_filename}:{code.co_firstlineno + below}"
