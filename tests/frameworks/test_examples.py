@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,8 +16,13 @@ from examples.fastapi_chat.agent import Booking, Said
 from examples.fastapi_chat.app import PAGE, application
 from examples.fastapi_chat.check import check
 from examples.fastapi_chat.serving import serving
+from tests.frameworks.driver import Exchange
+from tests.support import ROOT
 from tests.support.databases import Database
+from tests.support.pages import Block, blocks_of
 
+POSTED_TO = {1: "/chats/threads/t/messages", 2: "/chats/threads/t/messages", 3: "/threads/t"}
+HTTP_PAGE = blocks_of(ROOT / "docs" / "http.md")
 LEDGER = re.compile(r"ledger: (\d+) messages, (\d+) answered in (\d+) turns, 0 lost, 0 answered twice")
 
 
@@ -65,6 +71,24 @@ def test_agent_understands_what_the_page_sends() -> None:
     for text in ("A table for two tonight, please", "sorry, three of us", "at 8, on the terrace if you can"):
         booking = booking.changed_by(text)
     assert str(booking) == "for 3 at 8 on the terrace"
+
+
+@pytest.mark.parametrize("block", HTTP_PAGE, ids=[f"block {block.number}" for block in HTTP_PAGE])
+def test_application_of_the_http_page_answers_on_a_new_database(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = block.run()["app"]
+
+    async def play() -> Exchange:
+        async with app.router.lifespan_context(app):
+            exchange = Exchange(app, POSTED_TO[block.number])
+            exchange.scope["headers"].append((b"x-user", b"ann"))
+            await exchange.run()
+            return exchange
+
+    exchange = asyncio.run(play())
+    assert (exchange.status, exchange.body[:1]) in ((200, b"{"), (200, b"H")), exchange.body
 
 
 def test_plain_script_answers_three_messages_in_two_turns(capsys: pytest.CaptureFixture[str]) -> None:
