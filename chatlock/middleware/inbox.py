@@ -34,7 +34,7 @@ TURNS_MAX = 100
 """How many turns an inbox runs at once; the platform is asked to deliver again what would be one more."""
 
 EDITS_MAX = 50
-UNSTORABLE = frozenset({"bad_text", "too_large"})
+UNSTORABLE = frozenset({"bad_text", "bad_number", "too_deep", "too_large"})
 """What makes a message one that no later delivery could store either."""
 
 

@@ -339,7 +339,11 @@ def test_message_that_never_can_be_stored_is_not_asked_for_again(
 ) -> None:
     async def scene() -> None:
         async with serving(kind, sqlite_database.url, posted) as bot:
-            assert await bot.post(said("1.1", "a\0b")) == 200
+            deep: Any = []
+            for _ in range(70):
+                deep = [deep]
+            for more in ({"text": "a\0b"}, {"files": [{"size": 2**60}]}, {"files": deep}):
+                assert await bot.post({**said("1.1"), **more}) == 200
             assert isinstance(await bot.status("slack:T1:D1:", "1.1"), NotFound)
         async with serving(kind, sqlite_database.url, posted, tenant=None) as bot:
             assert await bot.post(said("1.1")) == 500  # the application's mistake, and the message is a good one
