@@ -178,7 +178,7 @@ class TurnMiddleware:
             if connection.begun:
                 raise
             if isinstance(error, TurnNotGranted):
-                await respond(connection, answer_to_submit(error.outcome, path_of(scope)))
+                await respond(connection, answer_to_submit(error.outcome))
             else:
                 await respond(connection, answer_to_error(error))
 

@@ -55,7 +55,7 @@ def install(app: Any) -> None:
     """
 
     async def not_granted(request: Any, error: TurnNotGranted) -> Any:
-        return reply(answer_to_submit(error.outcome, path_of(request.scope)))
+        return reply(answer_to_submit(error.outcome))
 
     async def failed(request: Any, error: ChatlockError) -> Any:
         return reply(answer_to_error(error))

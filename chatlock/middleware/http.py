@@ -61,8 +61,8 @@ def retry_s(eta_ms: int | None) -> int:
     return RETRY_S if eta_ms is None else max(RETRY_LEAST_S, min(RETRY_MOST_S, math.ceil(eta_ms / 1000)))
 
 
-def answer_to_submit(outcome: Outcome, where: str, applied: str = "") -> Answer:
-    """The answer to a POST.  where: the location of the message.  applied: the preferences that a 202 honors."""
+def answer_to_submit(outcome: Outcome, where: str = "", applied: str = "") -> Answer:
+    """The answer to a POST.  where: the message's location, if it has one.  applied: the preferences a 202 honors."""
     match outcome:
         case Answered():
             return answer(200, document(outcome), Content_Location=where, ETag=etag(outcome))

@@ -103,7 +103,7 @@ class Socket:
         submitting = self._endpoints.submitting(self._owner, self._thread, payload, asked)
         refused = await submitting.refused()
         if refused is not None:
-            await self._tell(message_id, answer_to_submit(refused, ""))
+            await self._tell(message_id, answer_to_submit(refused))
             return False
         await self._put("stored", message_id, document(await submitting.stored))
         return True

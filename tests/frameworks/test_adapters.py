@@ -17,6 +17,7 @@ from tests.support import ROOT
 if TYPE_CHECKING:
     import httpx
 
+    from tests.frameworks.served import Agent
     from tests.support.databases import Database
 
 MIDDLEWARE = ROOT / "chatlock" / "middleware"
@@ -39,6 +40,16 @@ class TestAttached:
         assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")
         assert again.json()["reply"] == "attached"
         assert http.post(url, json="y", headers=headers).status_code == 422
+
+    def test_message_that_waits_is_nowhere_to_be_asked_for(
+        self, http: httpx.Client, agent: Agent, base: str, thread: str
+    ) -> None:
+        gate = agent.hold(thread)
+        http.post(f"/threads/{thread}/messages", json="x", headers={"Prefer": "respond-async"})
+        gate.wait_entered()
+        told = http.post(f"{base}/attached/{thread}", json="y", headers={"Prefer": "respond-async"})
+        assert (told.status_code, told.headers.get("location")) == (202, None)
+        gate.open()
 
     @pytest.mark.parametrize(
         ("headers", "status"),
