@@ -14,7 +14,7 @@ from chatlock.admin import Swept, act
 from chatlock.client_base import Client, begun_with, last_events, log_background
 from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event, in_os_thread
-from chatlock.inputs import Key, checked_id
+from chatlock.inputs import Key, checked_id, checked_wait
 from chatlock.inside import enter_turn, exit_turn, hold_turn
 from chatlock.io import AsyncIo, settle
 from chatlock.ops.audit import Receipt
@@ -204,8 +204,8 @@ class AsyncChatlock(Client):
     ) -> AsyncIterator[Event]:
         """See Chatlock.follow."""
         self._ready()
-        key, found = self._flows.key(tenant, thread), checked_id(message_id, "message_id")
-        return self._events(key, found, lambda: await_outcome(self._flows, key, found, wait_ms))
+        key, found, wait = self._flows.key(tenant, thread), checked_id(message_id, "message_id"), checked_wait(wait_ms)
+        return self._events(key, found, lambda: await_outcome(self._flows, key, found, wait))
 
     async def _events(
         self, key: Key, message_id: str, flow: Callable[[], Coroutine[Any, Any, Outcome]]

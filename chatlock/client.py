@@ -13,7 +13,7 @@ from chatlock.admin import Swept, act
 from chatlock.client_base import Client, begun_with, last_events, log_background
 from chatlock.errors import InvalidInput, TurnNotGranted
 from chatlock.handlers import Event
-from chatlock.inputs import Key, checked_id
+from chatlock.inputs import Key, checked_id, checked_wait
 from chatlock.inside import enter_turn, exit_turn, hold_turn
 from chatlock.io import SyncIo, drive
 from chatlock.ops.audit import Receipt
@@ -186,8 +186,8 @@ class Chatlock(Client):
     def stream(self, thread: str, payload: object, **options: Unpack[SubmitOptions]) -> Iterator[Event]:
         """submit() as events: the chunks of an async-generator handler that runs in this process, then the outcome.
 
-        Elsewhere, or later, the stored reply comes as one event.  Leaving early lets the turn run on.  The message is
-        stored when the first event is asked for.
+        Elsewhere, or later, the stored reply comes as one event.  Leaving early lets the turn run on.  The arguments
+        are checked by this call; the message is stored when the first event is asked for.
         """
         what, wait_ms = self._submission(thread, payload, options)
         return self._events(what.key, what.message_id, lambda: self._flows.submit(what, wait_ms))
@@ -200,8 +200,8 @@ class Chatlock(Client):
         It waits up to wait_ms (None: until there is an outcome) and never claims.
         """
         self._ready()
-        key, found = self._flows.key(tenant, thread), checked_id(message_id, "message_id")
-        return self._events(key, found, lambda: await_outcome(self._flows, key, found, wait_ms))
+        key, found, wait = self._flows.key(tenant, thread), checked_id(message_id, "message_id"), checked_wait(wait_ms)
+        return self._events(key, found, lambda: await_outcome(self._flows, key, found, wait))
 
     def _events(self, key: Key, message_id: str, flow: Callable[[], Coroutine[Any, Any, Outcome]]) -> Iterator[Event]:
         events: queue.SimpleQueue[Event | Outcome | BaseException] = queue.SimpleQueue()

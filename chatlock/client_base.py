@@ -26,6 +26,7 @@ from chatlock.inputs import (
     checked_limits,
     checked_ms,
     checked_priority,
+    checked_wait,
     key_hash,
     new_id,
     payload_json,
@@ -253,7 +254,7 @@ class Client:
         if unknown:
             raise InvalidInput("bad_option", f"unknown option: {', '.join(sorted(unknown))}")
         self._ready()
-        return self._checked(thread, payload, options), options.get("wait_ms", WAIT_MS)
+        return self._checked(thread, payload, options), checked_wait(options.get("wait_ms", WAIT_MS))
 
     def _checked(self, thread: str, payload: object, options: SubmitOptions) -> Submission:
         """InvalidInput before anything is written."""
@@ -295,7 +296,7 @@ class Client:
         options: SubmitOptions = {"tenant": key.tenant, "agent": agent or "default", "policy": "enqueue"}
         options["priority"] = "resume"
         options |= {"message_id": checked_id(question_id, "question_id"), "if_awaiting": question_id}
-        return await flows.submit(self._checked(thread, decision, options), wait_ms)
+        return await flows.submit(self._checked(thread, decision, options), checked_wait(wait_ms))
 
     def _hurry(self) -> None:
         """_close waits no longer."""

@@ -71,6 +71,11 @@ def checked_ms(value: object, name: str, *, least: int = 0, most: int = MS_MAX) 
     return checked_int(value, name, least=least, most=most, of=" of milliseconds")
 
 
+def checked_wait(wait_ms: object) -> int | None:
+    """How long a caller waits, in ms; None: until there is an outcome."""
+    return None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
+
+
 def checked_int(value: object, name: str, *, least: int = 0, most: int = INTEGER_MAX, of: str = "") -> int:
     """`value` if it is a whole number between `least` and `most`."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatlock.errors import ChatlockError, Closed, StoreUnavailable
 from chatlock.hooks import By
-from chatlock.inputs import Key, check_callable, checked_ms
+from chatlock.inputs import Key, check_callable
 from chatlock.inside import holds_turn_of, inside_turn_of
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.submit import Submission
@@ -48,9 +48,7 @@ class Place:
         self._began_at = time.monotonic()
         self._attaches = POLICIES[what.policy].store == "never"
         self._claims = claims and not inside and not self._attaches
-        self._wait_ms = (
-            0 if inside or holds_turn_of(what.key) else None if wait_ms is None else checked_ms(wait_ms, "wait_ms")
-        )
+        self._wait_ms = 0 if inside or holds_turn_of(what.key) else wait_ms
         self._deadline = None if self._wait_ms is None else self._began_at + self._wait_ms / 1000
         self._incarnation, self.seq = 0, 0
         self._asked: Request | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from chatlock import AsyncChatlock, Chatlock
 from chatlock.errors import InvalidInput, MissingTenant
 from chatlock.inputs import (
     DEPTH_MAX,
@@ -309,3 +311,29 @@ def test_hash_of_a_key_is_sixty_four_hex_digits(tenant: str, thread: str) -> Non
     name = key_hash(Key(tenant, thread))
     assert len(name) == 64
     int(name, 16)
+
+
+@pytest.mark.parametrize("kind", [Chatlock, AsyncChatlock])
+@pytest.mark.parametrize(
+    ("payload", "wrong"),
+    [
+        ("hello", {"wait_ms": -1}),
+        ("hello", {"wait_ms": "1"}),
+        ("hello", {"message_id": ""}),
+        ("hello", {"policy": "no"}),
+        ("hello", {"tenant": 5}),
+        ({1}, {}),
+    ],
+)
+def test_stream_is_refused_when_it_is_called(kind: Any, payload: object, wrong: dict[str, Any]) -> None:
+    """Not when it is read: a response that streams it has begun by then."""
+
+    async def play() -> None:  # an AsyncChatlock belongs to a running loop
+        chat = kind("sqlite:///never-opened.db", tenant="acme", poller=False)
+        with pytest.raises(InvalidInput):
+            chat.stream("t", payload, **wrong)
+        if "wait_ms" in wrong:
+            with pytest.raises(InvalidInput):
+                chat.follow("t", "m", **wrong)
+
+    asyncio.run(play())
