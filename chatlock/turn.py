@@ -200,6 +200,17 @@ class Turn(_Face):
         """
         drive(self._core.mark(self._store, value))
 
+    def state_of(self, token: int) -> str | None:
+        """How an earlier turn of this thread ended: done, failed, gave_up, released or reclaimed.
+
+        Only a turn that is done has answered.  None: it is not known, as after a deletion of the thread, or after
+        `purge` of a turn that answered nothing.  Raises InvalidInput, StoreUnavailable.
+
+        Args:
+            token: The turn's token.
+        """
+        return drive(self._core.state_of(self._store, token))
+
 
 class AsyncTurn(_Face):
     """A turn in async code; the same methods as Turn, awaited."""
@@ -239,3 +250,7 @@ class AsyncTurn(_Face):
     async def mark(self, value: object) -> None:
         """See Turn.mark."""
         await self._core.mark(self._store, value)
+
+    async def state_of(self, token: int) -> str | None:
+        """See Turn.state_of."""
+        return await self._core.state_of(self._store, token)

@@ -20,6 +20,7 @@ from chatlock.inputs import (
     check_callable,
     check_text,
     checked_id,
+    checked_int,
     checked_word,
     digest,
     from_json,
@@ -29,7 +30,7 @@ from chatlock.inputs import (
 from chatlock.io import Caller, lives
 from chatlock.ops import fence as fence_ops
 from chatlock.ops import finish as finish_ops
-from chatlock.ops.base import Message, turn_state
+from chatlock.ops.base import Message, state_of, turn_state
 from chatlock.ops.claim import Granted, Request
 from chatlock.ops.finish import Finish, Finished, Question
 from chatlock.ops.intents import REPLY, Effect
@@ -345,6 +346,11 @@ class TurnCore:
         value = checked_id(await made if inspect.isawaitable(made) else made, "session")
         kept_now: str = await self._losing(store.keep_session(self.claim, name, value))
         return kept_now
+
+    async def state_of(self, store: Store, token: int) -> str | None:
+        self._check_open(store)
+        token = checked_int(token, "token")
+        return await store.read("turn_state", lambda c: state_of(c, self.claim, token))
 
     async def mark(self, store: Store, value: object) -> None:
         self._check_open(store)

@@ -19,7 +19,17 @@ from typing import Any, TypeAlias
 from chatlock import AsyncTurn, InvalidInput, Turn
 from chatlock.middleware import framework
 from chatlock.middleware.langgraph_messages import last_message, user_messages
-from chatlock.middleware.langgraph_runs import Config, Start, ToInput, config_of, head_of, input_of, run_of, start_of
+from chatlock.middleware.langgraph_runs import (
+    Config,
+    Start,
+    ToInput,
+    config_of,
+    head_of,
+    input_of,
+    left_at_head,
+    left_at_head_sync,
+    start_of,
+)
 from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
 
 __all__ = ["FencedSaver", "claimed", "input_of", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
@@ -51,10 +61,8 @@ def _saver(graph: Any) -> FencedSaver:
 
 
 async def _start(turn: AsyncTurn, graph: Any, to_input: ToInput, config: Config) -> Start:
-    saver, stored = _saver(graph), []
-    if turn.previous_incomplete is not None:
-        stored = [found async for found in graph.aget_state_history(head_of(config), filter=run_of(turn))]
-    start = start_of(turn, to_input, config, stored)
+    saver = _saver(graph)
+    start = start_of(turn, to_input, config, await left_at_head(turn, saver, config))
     if start.anew:
         async with saver.aheld(config) as held:
             await held.adelete_thread(config["configurable"]["thread_id"])
@@ -62,10 +70,8 @@ async def _start(turn: AsyncTurn, graph: Any, to_input: ToInput, config: Config)
 
 
 def _start_sync(turn: Turn, graph: Any, to_input: ToInput, config: Config) -> Start:
-    saver, stored = _saver(graph), []
-    if turn.previous_incomplete is not None:
-        stored = list(graph.get_state_history(head_of(config), filter=run_of(turn)))
-    start = start_of(turn, to_input, config, stored)
+    saver = _saver(graph)
+    start = start_of(turn, to_input, config, left_at_head_sync(turn, saver, config))
     if start.anew:
         with saver.held(config) as held:
             held.delete_thread(config["configurable"]["thread_id"])

@@ -16,6 +16,8 @@ ToInput: TypeAlias = Callable[[list[Message]], Any]
 
 RUN = ("input", "loop")
 """The sources of a run's checkpoints; a turn may also have edited the state before it ran the graph."""
+UNDONE = ("failed", "gave_up", "released", "reclaimed")
+"""The states of turns whose runs answered nothing; a run of which nothing is known is kept."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,15 @@ def config_of(turn: Turn | AsyncTurn, config: Config | None) -> Config:
     held = {
         "thread_id": qualified(turn.key),
         "chatlock_upto": turn.messages[-1].seq,
+        "chatlock_count": len(turn.messages),
         **(config or {}).get("configurable", {}),
         "chatlock_turn": turn,
+        "chatlock_thread": qualified(turn.key),
         "chatlock_token": turn.token,
         "chatlock_question": turn.step_key("question:1"),
-        **run_of(turn),
+        "chatlock_run": turn.step_key("langgraph"),  # the same for every turn over the same oldest message
     }
     return {**(config or {}), "configurable": held}
-
-
-def run_of(turn: Turn | AsyncTurn) -> dict[str, str]:
-    """The same for every turn over the same oldest message."""
-    return {"chatlock_run": turn.step_key("langgraph")}
 
 
 def input_of(turn: Turn | AsyncTurn, snapshot: Any, said: Any) -> Any:
@@ -71,18 +70,61 @@ def head_of(config: Config) -> Config:
     return {**config, "configurable": named}
 
 
-def start_of(turn: Turn | AsyncTurn, to_input: ToInput, config: Config, stored: list[Any]) -> Start:
-    """stored: what earlier turns over the same oldest message have stored, the latest first."""
+async def left_at_head(turn: AsyncTurn, saver: Any, config: Config) -> list[Any]:
+    """The checkpoints at the thread's head whose turns have not finished, the latest first."""
+    left, found = [], await saver.aget_tuple(head_of(config))
+    while (
+        found and _may_be_left(turn, found) and (_edited(turn, found) or await turn.state_of(_token(found)) in UNDONE)
+    ):
+        left.append(found)
+        found = await saver.aget_tuple(found.parent_config) if found.parent_config else None
+    return left
+
+
+def left_at_head_sync(turn: Turn, saver: Any, config: Config) -> list[Any]:
+    """See left_at_head."""
+    left, found = [], saver.get_tuple(head_of(config))
+    while found and _may_be_left(turn, found) and (_edited(turn, found) or turn.state_of(_token(found)) in UNDONE):
+        left.append(found)
+        found = saver.get_tuple(found.parent_config) if found.parent_config else None
+    return left
+
+
+def _may_be_left(turn: Turn | AsyncTurn, found: Any) -> bool:
+    """Tokens are of one thread, and a LangGraph thread may be that of several."""
+    return bool(found.metadata.get("chatlock_thread") == qualified(turn.key))
+
+
+def _edited(turn: Turn | AsyncTurn, found: Any) -> bool:
+    """Whether this turn has edited the state, on top of what is there."""
+    return _token(found) == turn.token and found.metadata["source"] not in RUN
+
+
+def _token(found: Any) -> int:
+    return int(found.metadata["chatlock_token"])
+
+
+def start_of(turn: Turn | AsyncTurn, to_input: ToInput, config: Config, left: list[Any]) -> Start:
+    """left: see left_at_head.  A run of theirs goes on if this turn has all its messages, else it is left out."""
     messages, last = turn.messages, turn.messages[-1].seq
-    run = [snapshot for snapshot in stored if snapshot.metadata["source"] in RUN]
-    put_in = run[0].metadata["chatlock_upto"] if run else 0
-    if run and put_in <= last:
-        resumed = _with(head_of(config), chatlock_upto=put_in)
-        return Start(None, resumed, max(m.seq for m in messages if m.seq <= put_in))
-    before = run[-1].parent_config if run else None
-    if before is not None:
-        config = _with(config, checkpoint_id=before["configurable"]["checkpoint_id"])
-    return Start(to_input(messages), config, last, anew=bool(run) and before is None)
+    run = [found for found in left if found.metadata["source"] in RUN]
+    if run and (upto := _resumable(turn, config, run[0].metadata)):
+        put_in = {name: run[0].metadata[name] for name in ("chatlock_upto", "chatlock_count")}
+        return Start(None, _with(head_of(config), **put_in), upto)
+    anew = False
+    if run and "checkpoint_id" not in config["configurable"]:
+        before = run[-1].parent_config
+        anew = before is None
+        if before is not None:
+            config = _with(config, checkpoint_id=before["configurable"]["checkpoint_id"])
+    return Start(to_input(messages), config, last, anew)
+
+
+def _resumable(turn: Turn | AsyncTurn, config: Config, run: Any) -> int:
+    """The seq of the last message of the run, if this turn has all of them and begins with the same; else 0."""
+    held = [message.seq for message in turn.messages if message.seq <= run["chatlock_upto"]]
+    same = run["chatlock_run"] == config["configurable"]["chatlock_run"] and len(held) == run.get("chatlock_count")
+    return held[-1] if same else 0
 
 
 def _with(config: Config, **configurable: Any) -> Config:

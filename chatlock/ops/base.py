@@ -285,6 +285,12 @@ def turn_state(conn: Connection, claim: Claim) -> str | None:
     return None if row is None or row.claim_id != claim.claim_id else str(row.state)
 
 
+def state_of(conn: Connection, claim: Claim, token: int) -> str | None:
+    """The state of a turn of the claim's thread.  None: its row is purged, or was of an earlier incarnation."""
+    row = run(conn, TURN_STATE, claim.key, incarnation=claim.incarnation, token=token).one_or_none()
+    return None if row is None else str(row.state)
+
+
 def resolved_prefix(conn: Connection, key: Key, row: ThreadRow, done: int, holes: int) -> tuple[int, int]:
     """done_seq moved over the resolved messages that follow it, and the holes that are left.
 

@@ -95,6 +95,23 @@ def test_turn_over_another_head_sees_no_incomplete_one(new_chat: NewChat) -> Non
         turn.finish("ok")
 
 
+def test_turn_is_told_how_earlier_ones_ended_and_nothing_of_another_incarnation(new_chat: NewChat) -> None:
+    chat = new_chat(limits=Limits(backoff_ms=0))
+    failed = fail_once(chat)
+    with chat.turn("c1", 1, message_id="m1") as done:
+        done.finish("ok")
+    with chat.turn("c1", 2) as turn:
+        tokens = (failed, done.token, turn.token, turn.token + 1)
+        assert [turn.state_of(token) for token in tokens] == ["failed", "done", "running", None]
+        with pytest.raises(InvalidInput):
+            turn.state_of("1")
+        turn.finish("ok")
+    chat.delete("c1")
+    with chat.turn("c1", 1, recreate=True) as turn:
+        assert turn.state_of(done.token) is None
+        turn.finish("ok")
+
+
 def test_mark_after_the_claim_was_taken_is_refused(chat: Any, database: Database) -> None:
     turn = chat.begin("c1", 1)
     chat.free("c1", turn=turn.token, force=True)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import AGENTS, HOOKS, LANGGRAPH_RUNS, LANGGRAPH_SAVER, OTEL, SLACK, TELEGRAM, Mutant
+from tests.mutants.mutant import (
+    AGENTS,
+    HOOKS,
+    LANGGRAPH_LEFT,
+    LANGGRAPH_RUNS,
+    LANGGRAPH_SAVER,
+    OTEL,
+    SLACK,
+    TELEGRAM,
+    Mutant,
+)
 
 ADAPTERS = (
     # -- traces --------------------------------------------------------------------------------------------------
@@ -47,16 +57,30 @@ ADAPTERS = (
     Mutant(
         "langgraph_always_resumes",
         "middleware/langgraph_runs.py",
-        "if run and put_in <= last:",
-        "if run:",
+        "return held[-1] if same else 0",
+        "return held[-1]",
         f"{LANGGRAPH_RUNS} -k 'fewer and memory'",
     ),
     Mutant(
         "langgraph_never_resumes",
         "middleware/langgraph_runs.py",
-        "if run and put_in <= last:",
-        "if not run and last < 0:",
+        "return held[-1] if same else 0",
+        "return 0",
         f"{LANGGRAPH_RUNS} -k 'is_resumed and memory'",
+    ),
+    Mutant(
+        "langgraph_keeps_what_was_withdrawn",
+        "middleware/langgraph_runs.py",
+        'UNDONE = ("failed", "gave_up", "released", "reclaimed")',
+        'UNDONE = ("failed",)',
+        f"{LANGGRAPH_LEFT} -k 'withdrawn and memory'",
+    ),
+    Mutant(
+        "langgraph_token_of_another_thread_judged",
+        "middleware/langgraph_runs.py",
+        'found.metadata.get("chatlock_thread") == qualified(turn.key)',
+        'found.metadata.get("chatlock_thread")',
+        f"{LANGGRAPH_LEFT} -k another_thread",
     ),
     Mutant(
         "agents_history_apart_from_the_finish",
