@@ -22,22 +22,36 @@ from chatlock.testing.history import Event
 
 class StoredOnce(Check):
     name = "stored_once"
-    text = "every accepted id is stored, once, under the seq that was told; what was refused is not"
+    text = "every accepted id is stored, once, with one payload, under the seq that was told; what was refused is not"
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._accepted: dict[tuple[Key, str, int], None] = {}
         self._calls: dict[MessageId, set[str]] = defaultdict(set)
+        self._asked: dict[str, tuple[str, str]] = {}
+        self._payloads: dict[MessageId, str] = {}
+        self._deleting: set[Key] = set()
 
     def see(self, event: Event, key: Key) -> Iterator[str]:
         """`_calls`: the submits of an id that have not been refused."""
-        if event["event"] == "asked" and event["what"] == "submit":
+        if event["event"] == "asked" and event["what"] == "delete":
+            self._deleting.add(key)
+        elif event["event"] == "asked" and event["what"] == "submit":
             self._calls[key, event["message_id"]].add(event["call"])
+            self._asked[event["call"]] = event["message_id"], json.dumps(event.get("payload"), sort_keys=True)
         elif event["event"] == "told" and (event["outcome"] in ACCEPTED or "seq" in event):
             self._accepted[key, event["message_id"], event["seq"]] = None
+            yield from self._accept(event, key)
         elif event["event"] == "told" and event["outcome"] in NOT_STORED:
             self._calls[key, event["message_id"]].discard(event["call"])
-        yield from ()
+
+    def _accept(self, event: Event, key: Key) -> Iterator[str]:
+        """An id may have another payload only in another life of its thread."""
+        message_id, payload = self._asked.pop(event["call"], (None, ""))
+        if message_id != event["message_id"] or event["outcome"] not in ACCEPTED or key in self._deleting:
+            return
+        if self._payloads.setdefault((key, event["message_id"]), payload) != payload:
+            yield f"{event['message_id']} was accepted with two payloads"
 
     def end(self) -> Iterator[tuple[Key, str]]:
         if not self.facts.noted:

@@ -172,6 +172,11 @@ def refused_message_is_stored(events: list[Event]) -> None:
     events.append(find(events, "message", seq=4) | {"message_id": "m6", "seq": 6, "disposition": "superseded"})
 
 
+@breaks("stored_once")
+def one_id_is_accepted_with_two_payloads(events: list[Event]) -> None:
+    find(events, "told", outcome="Conflict").update(outcome="AlreadyAnswered", turn=1, reply="r1")
+
+
 # -- fencing ----------------------------------------------------------------------------
 def stale_effect(events: list[Event], token: int, after: Event) -> None:
     """The turn's effect is begun and accepted after that event."""
