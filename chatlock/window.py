@@ -38,4 +38,5 @@ class Windows:
     def request(self, agent: str) -> Request:
         """A claim request with a fresh claim_id.  Without a heartbeat the lease is the window."""
         window = self.of(agent)
-        return Request(new_id(), self.owner, self._limits.lease_ms if self._heartbeat else window, window, self._limits)
+        lease = self._limits.lease_ms if self._heartbeat else window
+        return Request(new_id(), self.owner, lease, window, self._limits, asked_at=time.monotonic())
