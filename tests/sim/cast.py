@@ -12,9 +12,12 @@ from typing import Any
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
-from chatlock import Chatlock, Interrupt, Limits, Outcome, Turn, dialects
+from chatlock import Chatlock, Debounce, Interrupt, Limits, Outcome, Queued, Turn, dialects
 from chatlock.errors import ChatlockError
+from chatlock.hooks import TurnEnded
 from chatlock.inputs import Key
+from chatlock.policies import ANSWER
+from chatlock.protocol import TurnState
 from chatlock.testing.history import History
 from tests.sim.fibers import Fiber
 from tests.sim.world import ConnectionLost, Process, World
@@ -34,8 +37,14 @@ LIMITS = Limits(
     window_floor_ms=10_000,
     window_default_ms=20_000,
 )
-TOUCHING = ("steer", "interrupt", "roll_back")
-"""Features that touch the running turn."""
+CHOSEN = ("latest", "debounce", "steer", "interrupt", "roll_back")
+"""Features that are a message's policy."""
+ENDED_AS = {
+    "done": (TurnState.DONE,),
+    "failed": (TurnState.FAILED, TurnState.GAVE_UP, TurnState.RELEASED),
+    "lost": tuple(set(TurnState) - {TurnState.FAILED}),
+}
+"""What the tables may hold of a turn that has ended so for its process; it may not know that it is done."""
 
 
 class Poisoned(Exception):
@@ -70,6 +79,7 @@ class Cast:
     sites: list[Site] = field(default_factory=list)
     gentle: bool = False
     sending: int = 0
+    operating: int = 0
     in_handler: int = 0
     undone: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     healed: bool = False
@@ -100,8 +110,10 @@ class Cast:
             pool_size=30,
             heartbeat=self.features["no_heartbeat"] < 0.5,
         )
+        chat.subscribe(self._must_have_ended_so)
         chat._executor.points = process.point
         chat._sweep._monotonic = world.scheduler.time.monotonic
+        process.owner = chat._flows.store.owner
         site = Site(process, chat, handles, polls)
         if handles:
             chat.handler()(partial(self.script, self, site))
@@ -110,6 +122,16 @@ class Cast:
         if polls:
             self.call(site, "open", lambda: chat.status("none", "none"))
         return site
+
+    def _must_have_ended_so(self, notice: object) -> None:
+        """What a process makes of the end of its turn is what the tables say."""
+        if not isinstance(notice, TurnEnded):
+            return
+        claim, how = notice.claim, notice.how
+        thread = self.world.truth.thread(claim.key.thread)
+        turn = thread.turns.get(claim.token) if thread.row.incarnation == claim.incarnation else None
+        if turn is not None and turn.state not in ENDED_AS.get(how, (turn.state,)):
+            self.flaw(f"turn {claim.token} is {turn.state}, and for its process it is {how}")
 
     def _undo(self, turn: Turn, tokens: list[int]) -> None:
         self.undone[turn.key.thread, turn.token] = tokens
@@ -161,9 +183,11 @@ class Cast:
         key = Key(TENANT, thread)
         call = self.history.asked(key, "submit", message_id, payload)
         policy: Any = "reject" if self.likes("reject") and not self.healed else "enqueue"
-        for feature in TOUCHING if "steer" in self.features and not self.healed else ():
+        made: dict[str, Any] = {"roll_back": "rollback", "interrupt": Interrupt(grace_ms=self.grace())}
+        made["debounce"] = Debounce(quiet_ms=1_000, max_wait_ms=3_000)
+        for feature in CHOSEN if not self.healed else ():
             if self.likes(feature):
-                policy = {"roll_back": "rollback", "interrupt": Interrupt(grace_ms=self.grace())}.get(feature, feature)
+                policy = made.get(feature, feature)
         told = site.chat.submit(
             thread,
             payload,
@@ -172,6 +196,7 @@ class Cast:
             policy=policy,
             priority=self.random.choice(["user", "resume", "background"]),
             recreate=self.likes("recreate"),
+            expire_ms=self.random.choice([500, 3_000]) if self.likes("expire") and not self.healed else None,
         )
         self.history.told(key, call, told)
         return told
@@ -183,7 +208,12 @@ class Cast:
         """Answers the open question, or what is none; now and then another person decides otherwise."""
         decision = {"kind": "ok", "decision": self.random.choice(["yes", "no"])}
         call = self.history.asked(key, "submit", question, decision)
-        self.history.told(key, call, site.chat.answer(key.thread, question, decision, wait_ms=0))
+        told = site.chat.answer(key.thread, question, decision, wait_ms=0)
+        self.history.told(key, call, told)
+        messages = self.world.truth.thread(key.thread).messages.values()
+        stored = [m for m in messages if m.message_id == question and told.message_id == question]
+        if isinstance(told, Queued) and any(m.policy != ANSWER for m in stored):
+            self.flaw(f"{question} was answered while it was not open")
 
     def verify(self, site: Site) -> None:
         for breach in site.chat.verify().breaches:

@@ -26,7 +26,7 @@ def direct(cast: Cast, random: Random) -> None:
             ids += [message_id for message_id, _ in messages]
             cast.sending += 1
             users.append(scheduler.spawn(cast.world, f"user{number}{who}", partial(user, cast, thread, messages)))
-        acts = random.choice([0, 4, 8])
+        acts = random.choice([0, 6, 12])
         if acts and cast.acts:
             scheduler.spawn(cast.world, f"operator{number}", partial(operator, cast, thread, ids, acts))
     _see_through(cast, users, random.choice([20.0, 60.0]))
@@ -39,7 +39,7 @@ def _kind(random: Random) -> str:
 def _see_through(cast: Cast, users: list[Fiber], seconds: float) -> None:
     """Lets things go wrong for a while, heals the world, and waits until nothing is left to do."""
     world, scheduler = cast.world, cast.world.scheduler
-    scheduler.wait_for(lambda: cast.sending == 0, "users", scheduler.now + seconds)
+    scheduler.wait_for(lambda: cast.sending + cast.operating == 0, "users", scheduler.now + seconds)
     world.heal()
     cast.healed = True
     last = cast.start(handles=True, polls=True)
@@ -74,7 +74,7 @@ def _drain(cast: Cast, site: Site) -> None:
 
 def _settled(cast: Cast, site: Site) -> bool:
     """Nothing is pending; parked threads are put back into service on the way."""
-    for row in cast.world.truth.threads():
+    for row in cast.world.truth.rows():
         if row.status == "parked":
             cast.wait(cast.call(site, "resume", partial(site.chat.resume, row.thread, actor="op")))
         if row.held and row.pending and row.awaiting is not None:

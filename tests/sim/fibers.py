@@ -49,6 +49,7 @@ class Fiber(greenlet):
         self.ended = False
         self.at = "start"
         self.op = ""
+        self.clock_ms = 0
         self.interruptible = False
         self.error: BaseException | None = None
         self.value: Any = None

@@ -19,11 +19,13 @@ from sqlalchemy import Engine, event
 
 from chatlock import dialects as real_dialects
 from tests.sim.fibers import Killed, Scheduler
+from tests.sim.steps import Clock
 from tests.sim.truth import Truth
 
 BEGAN_AT_MS = 1_800_000_000_000
 MS_PER_DAY = 86_400_000
 UNIX_EPOCH_JULIAN = 2_440_587.5
+REPEATED = ("submit_hot", "submit", "windows.observe")
 
 spare: dict[str, list[Engine]] = {}
 """Engines of processes that have ended, to be used again: a new one compiles every statement anew."""
@@ -66,6 +68,7 @@ class Process:
         self.dead = False
         self.paused_until = 0.0
         self.cut_off_until = 0.0
+        self.owner: str | None = None
         self.engines: dict[Engine, str] = {}
 
     def point(self, name: str) -> None:
@@ -73,10 +76,11 @@ class Process:
         if self.dead:
             raise Killed
         op, _, where = name.rpartition(".")
-        self.world.scheduler.current.op = op
+        fiber = self.world.scheduler.current
+        fiber.op, fiber.clock_ms = op, self.world.database_ms
         if where != "commit":
             self.world.scheduler.pause(name)
-        elif self.world.happens("error_before_commit"):
+        elif self.world.happens_at("error_before_commit", op):
             raise self.world.broken(disk_error(), disk_error(sqlite3.SQLITE_FULL))
         elif self.world.random.random() < self.world.rates.hold:
             self.world.scheduler.pause(name)
@@ -93,8 +97,8 @@ class Process:
     def after_commit(self) -> None:
         """The database has committed; the process does not know it yet."""
         op = self.world.scheduler.current.op
-        self.world.committed(op)
-        if self.world.happens("ack_lost"):
+        self.world.committed(op, self.owner)
+        if self.world.happens_at("ack_lost", op):
             raise self.world.broken(disk_error())
         self.world.scheduler.pause(f"{op}.committed")
 
@@ -135,6 +139,8 @@ class World:
     scheduler: Scheduler
     offset_ms: int = 0
     offset_max_ms: int = 0
+    latest_ms: int = 0
+    stepped: bool = False
     commits: int = 0
     reached: Counter[str] = field(default_factory=Counter)
     flaws: list[str] = field(default_factory=list)
@@ -150,7 +156,9 @@ class World:
         return BEGAN_AT_MS + int(self.scheduler.now * 1000) + self.offset_ms
 
     def julianday(self, when: str) -> float:
-        return (self.database_ms + 0.5) / MS_PER_DAY + UNIX_EPOCH_JULIAN  # + 0.5: the product's cast truncates
+        now = self.scheduler.current.clock_ms = self.database_ms
+        self.latest_ms = max(self.latest_ms, now)
+        return (now + 0.5) / MS_PER_DAY + UNIX_EPOCH_JULIAN  # + 0.5: the product's cast truncates
 
     # -- faults ------------------------------------------------------------------------------------------------------
     def happens(self, fault: str) -> bool:
@@ -159,6 +167,10 @@ class World:
         self.rates.budget -= 1
         self.reached[f"fault {fault}"] += 1
         return True
+
+    def happens_at(self, fault: str, op: str) -> bool:
+        """Most commits are a message that is sent again: a fault is kept for the others, most of the time."""
+        return (op not in REPEATED or self.random.random() < 0.3) and self.happens(fault)
 
     def broken(self, *worse: Exception) -> Exception:
         """A connection that is lost, after which the executor tries again; in a gentle world nothing worse."""
@@ -183,7 +195,9 @@ class World:
         elif alive and self.happens("outage"):
             self.random.choice(alive).cut_off_until = self.scheduler.now + self.random.choice([0.3, 3.0, 30.0])
         elif self.happens("clock"):
-            self.offset_ms += self.random.choice([-3_600_000, -12_000, -50, 50, 12_000, 3_600_000])
+            self.stepped = True
+            steps = [7_000] if self.rates.gentle else [-3_600_000, -12_000, -50, 50, 12_000, 3_600_000]
+            self.offset_ms += self.random.choice(steps)
             self.offset_max_ms = max(self.offset_max_ms, self.offset_ms)
         else:
             self._maybe_interrupt()
@@ -195,10 +209,11 @@ class World:
             fiber.interruptible = False
             self.scheduler.switch(fiber, KeyboardInterrupt())
 
-    def committed(self, op: str) -> None:
+    def committed(self, op: str, owner: str | None) -> None:
         self.commits += 1
         self.reached[f"committed {op}"] += 1
-        self.flaws += self.truth.look(self.database_ms)
+        clock = Clock(self.scheduler.current.clock_ms, self.latest_ms, self.stepped)
+        self.flaws += self.truth.look(op, owner, clock)
 
     # -- the product's seams -----------------------------------------------------------------------------------------
     def make_engine(self, source: Any, **about: Any) -> Engine:
