@@ -21,6 +21,7 @@ from tests.support.pages import Block, blocks_of
 from tools import docs
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.support.databases import Database
@@ -114,6 +115,49 @@ def test_the_first_example_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert (status, refused["outcome"]) == (200, "Conflict")
 
     asyncio.run(serve())
+
+
+@pytest.mark.parametrize("agent", ["default", "writer"])
+def test_handler_that_is_stopped_has_ended_its_work_before_the_next_turn(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = [b for b in blocks_of(ROOT / "docs" / "policies.md") if "until_cancelled" in b.code]
+    names, log, release = block.run(), [], chatlock.AsyncTurn.release
+
+    async def released(turn: chatlock.AsyncTurn) -> bool:
+        log.append("release")
+        return await release(turn)
+
+    monkeypatch.setattr(chatlock.AsyncTurn, "release", released)
+
+    async def interrupt() -> None:
+        began = asyncio.Event()
+
+        async def work(messages: Any) -> str:
+            log.append("begin")
+            try:
+                began.set()
+                await asyncio.sleep(3600 if len(messages) == 1 else 0)
+            finally:
+                for _ in range(20):  # it closes something
+                    await asyncio.sleep(0)
+                log.append("end")
+            return f"{len(messages)} answered"
+
+        async def chunks(messages: Any) -> AsyncIterator[str]:
+            yield await work(messages)
+
+        names.update(ask_the_model=work, chunks_of_the_model=chunks)
+        async with names["chat"] as chat:
+            await chat.setup()
+            first = asyncio.ensure_future(chat.submit("t", "a", message_id="a", agent=agent))
+            await began.wait()
+            second = await chat.submit("t", "b", agent=agent)
+            assert {second.reply, (await first).reply} == {"2 answered"}
+        assert log == ["begin", "end", "release", "begin", "end"]
+
+    asyncio.run(interrupt())
 
 
 def slug(heading: str) -> str:
