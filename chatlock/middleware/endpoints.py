@@ -16,10 +16,10 @@ from contextlib import aclosing
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
-from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, NotFound, Queued
+from chatlock import AsyncChatlock, ChatlockError, Event, InvalidInput, NotFound, Outcome, Queued, Refused
 from chatlock.middleware.asked import Asked, below, body_of, check_json, checked_owner, named_turn, payload_of
 from chatlock.middleware.detached import Detached, Submitting
-from chatlock.middleware.events import as_sse
+from chatlock.middleware.events import as_sse, as_stored
 from chatlock.middleware.http import (
     Stream,
     answer_to_cancel,
@@ -96,7 +96,7 @@ class Endpoints:
             found = below(path, refused.message_id)  # attached: it is another message's
             return answer_to_submit(refused, found, asked.applied)
         if asked.streams:
-            return self._stream(owner, thread, asked.message_id, None, Content_Location=where)
+            return self._stream(owner, thread, await submitting.stored, None, Content_Location=where)
         outcome = await submitting.outcome(asked.wait_ms / 1000)
         if outcome is None or isinstance(outcome, Queued):  # where it stands now
             outcome = await self.chat.status(thread, asked.message_id, tenant=owner)
@@ -116,7 +116,7 @@ class Endpoints:
             return answer_to_status(outcome)
         if last_id == f"{message_id}-outcome" and not isinstance(outcome, Queued):
             return answer(204, None)
-        return self._stream(owner, thread, message_id, last_id)
+        return self._stream(owner, thread, outcome, last_id)
 
     @answers
     async def edit(
@@ -128,12 +128,25 @@ class Endpoints:
         if asked.if_turn is not None:  # a precondition that is passed over would be taken for one that held
             raise InvalidInput("bad_if_match", "an edit takes no If-Match: once a turn has the message it is refused")
         outcome = await self.chat.edit(thread, message_id, payload, asked.message_id, tenant=owner)
-        return answer_to_edit(outcome, asked.message_id, below(path.rsplit("/", 1)[0], asked.message_id))
+        where = below(path.rsplit("/", 1)[0], asked.message_id)
+        now = await self._if_in_turn(owner, thread, message_id, outcome)
+        return answer_to_edit(outcome, asked.message_id, where, now)
 
     @answers
     async def cancel(self, owner: str, thread: str, message_id: str) -> Answer | Stream:
-        """Cancels a message that no turn has fetched."""
-        return answer_to_cancel(await self.chat.cancel(thread, message_id, tenant=owner))
+        """Cancels a message that no turn has fetched; tells which turn has it otherwise."""
+        return await self.cancelled(owner, thread, message_id)
+
+    async def cancelled(self, owner: str, thread: str, message_id: str) -> Answer:
+        """See cancel.  Raises what is wrong."""
+        outcome = await self.chat.cancel(thread, message_id, tenant=owner)
+        return answer_to_cancel(outcome, await self._if_in_turn(owner, thread, message_id, outcome))
+
+    async def _if_in_turn(self, owner: str, thread: str, message_id: str, outcome: Outcome) -> Outcome | None:
+        """Where a message stands now that its turn kept from what was asked for; None: no turn did."""
+        if isinstance(outcome, Refused) and outcome.reason == "in_turn":
+            return await self.chat.status(thread, message_id, tenant=owner)
+        return None
 
     @answers
     async def stop(self, owner: str, thread: str, headers: Headers, queued: str) -> Answer | Stream:
@@ -144,8 +157,9 @@ class Endpoints:
         backlog: Any = queued
         return answer_to_stop(await self.chat.cancel(thread, turn=turn, queued=backlog, tenant=owner))
 
-    def _stream(self, owner: str, thread: str, message_id: str, last_id: str | None, **headers: str) -> Stream:
-        events = as_sse(self.follow(owner, thread, message_id, last_id))
+    def _stream(self, owner: str, thread: str, found: Outcome, last_id: str | None, **headers: str) -> Stream:
+        first = as_stored(found) if last_id is None else b""
+        events = as_sse(self.follow(owner, thread, found.message_id, last_id), first)
         return Stream(events, STREAMED | {name.replace("_", "-"): value for name, value in headers.items()})
 
     async def follow(self, owner: str, thread: str, message_id: str, last_id: str | None) -> AsyncIterator[Event]:

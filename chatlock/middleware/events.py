@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any
 
-from chatlock import ChatlockError, Event, Outcome
+from chatlock import ChatlockError, Event, Outcome, Queued
 from chatlock.middleware.http import document
 from chatlock.middleware.problems import answer_to_error, compact
 
@@ -26,14 +26,19 @@ def sse(event_id: str | None, name: str, data: Any) -> bytes:
     return f"{named}event: {name}\ndata: {compact(data)}\n\n".encode()
 
 
-async def as_sse(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    """Events as text/event-stream; an error after the stream began is an event of its own."""
+def as_stored(outcome: Outcome) -> bytes:
+    """The first event of a message that has no answer yet: it names what to cancel, or the turn to stop."""
+    return sse(f"{outcome.message_id}-stored", "stored", document(outcome)) if isinstance(outcome, Queued) else b""
+
+
+async def as_sse(events: AsyncIterator[Event], first: bytes = b"") -> AsyncIterator[bytes]:
+    """Events as text/event-stream; an error after the stream began is an event of its own.  first: goes ahead."""
     source: Any = events
     async with aclosing(source):
         upcoming: asyncio.Future[Event] | None = asyncio.ensure_future(anext(source))
         try:
             await asyncio.sleep(0)  # whoever has received anything listens already
-            yield b"retry: 1000\n\n"
+            yield b"retry: 1000\n\n" + first
             while True:
                 upcoming = upcoming or asyncio.ensure_future(anext(source))
                 if not (await asyncio.wait({upcoming}, timeout=QUIET_S))[0]:

@@ -76,7 +76,7 @@ def answer_to_submit(outcome: Outcome, where: str = "", applied: str = "") -> An
         case Conflict():
             return problem(422, "idempotency-key-reused", "This key was used with another payload")
         case Busy():
-            told = {"since_ms": outcome.since_ms, "live": outcome.live}
+            told: dict[str, Any] = {"since_ms": outcome.since_ms, "live": outcome.live}
             told |= {"position": outcome.position, "eta_ms": outcome.eta_ms}
             return problem(409, "thread-busy", "A turn is running", retry_s=retry_s(outcome.eta_ms), **told)
         case Refused(reason="full"):
@@ -106,18 +106,25 @@ def answer_to_status(outcome: Outcome) -> Answer:
     return answer(200, document(outcome), ETag=etag(outcome), Retry_After=again)
 
 
-def answer_to_cancel(outcome: Outcome) -> Answer:
-    """The answer to a cancellation: what became of the message."""
-    if isinstance(outcome, Refused):
-        return problem(409, "in-turn", "A turn has this message", reason=outcome.reason, state=outcome.state)
-    return answer_to_status(outcome)
+def answer_to_cancel(outcome: Outcome, now: Outcome | None = None) -> Answer:
+    """The answer to a cancellation: what became of the message.  now: where it stands, if a turn had it."""
+    if isinstance(outcome, Refused) and (now is None or isinstance(now, Queued)):
+        told: dict[str, Any] = {"reason": outcome.reason, "state": outcome.state, "turn": getattr(now, "turn", None)}
+        return problem(409, "in-turn", "A turn has this message", etag=etag(now) if now else "", **told)
+    return answer_to_status(now or outcome)
 
 
-def answer_to_edit(outcome: Outcome, edit_id: str, where: str) -> Answer:
-    """The answer to an edit: what becomes of the new message, or why the old one stays.  where: the new message's."""
-    if isinstance(outcome, AlreadyAnswered) and outcome.message_id != edit_id:
+def answer_to_edit(outcome: Outcome, edit_id: str, where: str, now: Outcome | None = None) -> Answer:
+    """The answer to an edit: what becomes of the new message, or why the old one stays.
+
+    where: the new message's.  now: where the old one stands, if a turn was found to have it.
+    """
+    if isinstance(outcome, Refused) and (now is None or isinstance(now, Queued)):
+        return answer_to_cancel(outcome, now)
+    found = now or outcome
+    if isinstance(found, AlreadyAnswered) and found.message_id != edit_id:
         return problem(409, "message-answered", "The message was answered")
-    return answer_to_cancel(outcome) if isinstance(outcome, Refused) else answer_to_submit(outcome, where)
+    return answer_to_submit(found, where)
 
 
 def answer_to_stop(receipt: CancelReceipt) -> Answer:

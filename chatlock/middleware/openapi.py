@@ -34,6 +34,7 @@ PROBLEMS = {
     429: "Too many messages wait for a turn",
     503: "Try again later",
 }
+RETRIED = {409: ("Retry-After", "ETag"), 429: ("Retry-After",), 503: ("Retry-After",)}
 MESSAGE = (Answered, AlreadyAnswered, Queued, Parked, Superseded, Cancelled, Expired, Dead, Gone)
 _HEADERS = {
     "Retry-After": ("Seconds", "integer"),
@@ -92,7 +93,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {
             "description": PROBLEMS[status],
             "content": {PROBLEM: {"schema": schema}},
-            "headers": _headers(*(("Retry-After",) if status in (409, 429, 503) else ())),
+            "headers": _headers(*RETRIED.get(status, ())),
         }
         for status in statuses
     }

@@ -57,11 +57,14 @@ def answer(status: int, body: dict[str, Any] | None, **headers: str) -> Answer:
     return Answer(status, body, {"Cache-Control": "no-store", **named})
 
 
-def problem(status: int, name: str, title: str, *, retry_s: int = 0, **more: Any) -> Answer:
-    """An RFC 9457 document; `name` is the last part of its type.  retry_s: when it may be tried again; 0 = not."""
+def problem(status: int, name: str, title: str, *, retry_s: int = 0, etag: str = "", **more: Any) -> Answer:
+    """An RFC 9457 document; `name` is the last part of its type.  retry_s: when it may be tried again; 0 = not.
+
+    etag: the turn that is in the way.
+    """
     members = {key: value for key, value in more.items() if value is not None}
     body = {"type": f"urn:chatlock:problem:{name}", "title": title, "status": status, **members}
-    return answer(status, body, Retry_After=str(retry_s) if retry_s else "")
+    return answer(status, body, ETag=etag, Retry_After=str(retry_s) if retry_s else "")
 
 
 def failure(status: int, name: str, title: str, error: ChatlockError, *, retry_s: int = 0) -> Answer:

@@ -23,7 +23,7 @@ from chatlock.middleware.asked import BODY_BYTES_MAX, WAIT_MS, Asked, addressabl
 from chatlock.middleware.connection import Receive, Send
 from chatlock.middleware.endpoints import Endpoints
 from chatlock.middleware.events import data_of
-from chatlock.middleware.http import answer_to_cancel, answer_to_submit, document
+from chatlock.middleware.http import answer_to_submit, document
 from chatlock.middleware.problems import Answer, answer_to_error, compact
 
 Wish = dict[str, str | None]
@@ -85,11 +85,11 @@ class Socket:
 
     async def _do(self, wish: Wish, payload: Any) -> None:
         message_id = wish["message_id"] if wish["message_id"] is not None else uuid.uuid4().hex
-        chat, thread = self._endpoints.chat, self._thread
+        thread = self._thread
         try:
             owner = checked_owner(self._owner)
             if wish["do"] == "cancel":
-                await self._tell(message_id, answer_to_cancel(await chat.cancel(thread, message_id, tenant=owner)))
+                await self._tell(message_id, await self._endpoints.cancelled(owner, thread, message_id))
                 return
             if wish["do"] == "submit" and not await self._stored(wish, payload, message_id):
                 return

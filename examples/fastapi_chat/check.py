@@ -49,11 +49,13 @@ class Person:
 
 
 async def heard(answer: httpx.Response, stop_after: int | None) -> list[dict[str, Any]]:
-    """The events of a stream."""
+    """The events of a stream after the one that says that the message is stored."""
     if answer.status_code != 200:
         raise Failed(f"{answer.request.method} {answer.request.url.path} was answered {answer.status_code}")
     found: list[dict[str, Any]] = []
     async for event in events_of(answer):
+        if event["event"] == "stored":
+            continue
         found.append(event)
         if len(found) == stop_after:
             break

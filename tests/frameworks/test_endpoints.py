@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -130,10 +130,6 @@ def test_malformed_if_match_is_refused(front: Front, etag: str) -> None:
     assert front.post(If_Match=etag).json()["type"] == "urn:chatlock:problem:bad-if-match"
 
 
-def data_of(response: httpx.Response) -> list[Any]:
-    return [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
-
-
 def test_events_are_streamed_as_they_come(front: Front) -> None:
     gate = front.hold()
     data = []
@@ -144,7 +140,24 @@ def test_events_are_streamed_as_they_come(front: Front) -> None:
             if line.startswith("data: "):
                 data.append(json.loads(line[6:]))
                 gate.open()
-    assert (data[:2], data[2]["reply"]) == (["one ", "two"], "one two")
+    stored, *chunks, outcome = data
+    assert (stored["outcome"], stored["message_id"], stored["turn"]) == ("queued", "k", 1)
+    assert (chunks, outcome["reply"]) == (["one ", "two"], "one two")
+
+
+def test_turn_of_a_message_is_told_to_whoever_wants_to_stop_it(front: Front) -> None:
+    gate = front.hold()
+    front.post(key="k", Prefer="respond-async")
+    gate.wait_entered()
+    with front.http.stream("GET", f"{front.messages}/k/events") as response:
+        lines = response.iter_lines()
+        data = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+        assert (data["message_id"], data["incarnation"], data["turn"]) == ("k", 1, 1)
+    too_late = front.cancel("k")
+    assert (too_late.status_code, too_late.headers["etag"], too_late.json()["turn"]) == (409, '"1-1"', 1)
+    stop = f"{front.base}/threads/{front.thread}/cancel"
+    assert front.http.post(stop, headers={"If-Match": too_late.headers["etag"]}).status_code == 202
+    gate.open()
 
 
 def test_events_of_an_answered_message_are_its_reply(front: Front) -> None:

@@ -38,7 +38,7 @@ from chatlock import (
 )
 from chatlock.middleware import events, openapi
 from chatlock.middleware.detached import Detached, Submitting
-from chatlock.middleware.http import answer_to_status, answer_to_submit
+from chatlock.middleware.http import answer_to_cancel, answer_to_edit, answer_to_status, answer_to_submit
 from chatlock.middleware.problems import PROBLEM, answer_to_error
 from tests.frameworks.conftest import Front
 from tests.frameworks.served import Agent, serving
@@ -97,6 +97,16 @@ def test_caller_in_the_way_of_a_turn_learns_how_its_holder_is() -> None:
         "position": 2,
         "eta_ms": 4_100,
     }
+
+
+@pytest.mark.parametrize("ask", ["cancel", "edit"])
+def test_turn_that_ends_while_it_is_looked_up_is_no_turn_in_the_way(ask: str) -> None:
+    refused = Refused(message_id="m", reason="in_turn", state="running")
+    now = AlreadyAnswered(message_id="m", seq=1, incarnation=1, reply="r", turn=1)
+    told = answer_to_cancel(refused, now) if ask == "cancel" else answer_to_edit(refused, "e", "", now)
+    assert told.body is not None
+    assert told.status == (200 if ask == "cancel" else 409)
+    assert told.body.get("reply", told.body.get("type")) in ("r", "urn:chatlock:problem:message-answered")
 
 
 def test_broken_setup_is_500_and_says_nothing_of_it() -> None:
