@@ -119,12 +119,12 @@ class Visitor(Sender):
         with closing(self._connection()) as connection:
             connection.request(method, path, json.dumps(OK) if method == "POST" else None, headers)
             response = connection.getresponse()
-            leaves_after = self.random.randrange(1, 6) if self._leaves() else None
+            leaves_after, event = self.random.randrange(1, 6) if self._leaves() else None, ""
             while response.status == 200 and (line := response.readline()):
                 name, _, data = line.decode().strip().partition(": ")
-                told = json.loads(data) if name == "data" else None
-                if isinstance(told, dict) and "outcome" in told:
-                    self.told(key, call, outcome_of(told))
+                event = data if name == "event" else event
+                if (name, event) == ("data", "outcome"):
+                    self.told(key, call, outcome_of(json.loads(data)))
                     return
                 leaves_after = leaves_after and leaves_after - 1
                 if leaves_after == 0:
