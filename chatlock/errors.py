@@ -119,7 +119,10 @@ class Closed(StoreUnavailable):
     """The client was closed; what was stored stays stored."""
 
     def __init__(self) -> None:
-        super().__init__("this chatlock client is closed; messages already accepted stay stored")
+        super().__init__(
+            "this chatlock client is closed, and stays so: make a new one for each start of the application;"
+            " messages already accepted stay stored"
+        )
 
 
 def place_of(error: BaseException, call: Callable[..., Any] | None = None) -> str:

@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 import examples.plain_script
+from chatlock import Closed
 from examples.fastapi_chat.agent import Booking, Said
 from examples.fastapi_chat.app import PAGE, application
 from examples.fastapi_chat.check import check
@@ -89,6 +90,18 @@ def test_application_of_the_http_page_answers_on_a_new_database(
 
     exchange = asyncio.run(play())
     assert (exchange.status, exchange.body[:1]) in ((200, b"{"), (200, b"H")), exchange.body
+
+
+def test_test_of_the_embedding_page_passes_more_than_once(chatlock_url: str) -> None:
+    (block,) = [found for found in blocks_of(ROOT / "docs" / "embedding.md") if "chatlock_url" in found.code]
+    names = block.run()
+    for _ in range(2):
+        names["test_message_is_answered"](chatlock_url)
+    app = names["application"](chatlock_url)
+    with names["TestClient"](app):
+        pass
+    with pytest.raises(Closed, match="make a new one for each start"):
+        names["TestClient"](app).__enter__()
 
 
 def test_plain_script_answers_three_messages_in_two_turns(capsys: pytest.CaptureFixture[str]) -> None:
