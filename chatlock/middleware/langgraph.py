@@ -23,6 +23,7 @@ from chatlock.middleware.langgraph_runs import (
     Config,
     Start,
     ToInput,
+    adopted,
     config_of,
     head_of,
     input_of,
@@ -63,18 +64,24 @@ def _saver(graph: Any) -> FencedSaver:
 async def _start(turn: AsyncTurn, graph: Any, to_input: ToInput, config: Config) -> Start:
     saver = _saver(graph)
     start = start_of(turn, to_input, config, await left_at_head(turn, saver, config))
-    if start.anew:
+    if start.anew or start.resumed is not None:
         async with saver.aheld(config) as held:
-            await held.adelete_thread(config["configurable"]["thread_id"])
+            if start.anew:
+                await held.adelete_thread(config["configurable"]["thread_id"])
+            else:
+                await held.aput(*adopted(turn, start.resumed))
     return start
 
 
 def _start_sync(turn: Turn, graph: Any, to_input: ToInput, config: Config) -> Start:
     saver = _saver(graph)
     start = start_of(turn, to_input, config, left_at_head_sync(turn, saver, config))
-    if start.anew:
+    if start.anew or start.resumed is not None:
         with saver.held(config) as held:
-            held.delete_thread(config["configurable"]["thread_id"])
+            if start.anew:
+                held.delete_thread(config["configurable"]["thread_id"])
+            else:
+                held.put(*adopted(turn, start.resumed))
     return start
 
 

@@ -22,12 +22,15 @@ UNDONE = ("failed", "gave_up", "released", "reclaimed")
 
 @dataclass(frozen=True)
 class Start:
-    """input None: resumed.  upto: the seq of its last message.  anew: all the checkpoints are of a run to forget."""
+    """upto: the seq of its last message.  anew: all the checkpoints are of a run to forget.  resumed: the checkpoint
+    that the run goes on from, with no input.
+    """
 
     input: Any
     config: Config
     upto: int
     anew: bool = False
+    resumed: Any = None
 
 
 def config_of(turn: Turn | AsyncTurn, config: Config | None) -> Config:
@@ -110,7 +113,7 @@ def start_of(turn: Turn | AsyncTurn, to_input: ToInput, config: Config, left: li
     run = [found for found in left if found.metadata["source"] in RUN]
     if run and (upto := _resumable(turn, config, run[0].metadata)):
         put_in = {name: run[0].metadata[name] for name in ("chatlock_upto", "chatlock_count")}
-        return Start(None, _with(head_of(config), **put_in), upto)
+        return Start(None, _with(head_of(config), **put_in), upto, resumed=left[0])
     anew = False
     if run and "checkpoint_id" not in config["configurable"]:
         before = run[-1].parent_config
@@ -118,6 +121,15 @@ def start_of(turn: Turn | AsyncTurn, to_input: ToInput, config: Config, left: li
         if before is not None:
             config = _with(config, checkpoint_id=before["configurable"]["checkpoint_id"])
     return Start(to_input(messages), config, last, anew)
+
+
+def adopted(turn: Turn | AsyncTurn, head: Any) -> tuple[Any, ...]:
+    """What a saver is put to make an earlier turn's checkpoint this turn's: a run may go on to its end without another
+    one, and whether it has answered is then told by this turn.
+    """
+    configurable = head.config["configurable"]
+    thread = {"configurable": {name: configurable[name] for name in ("thread_id", "checkpoint_ns")}}
+    return head.parent_config or thread, head.checkpoint, {**head.metadata, "chatlock_token": turn.token}, {}
 
 
 def _resumable(turn: Turn | AsyncTurn, config: Config, run: Any) -> int:

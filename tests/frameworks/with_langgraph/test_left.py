@@ -122,3 +122,42 @@ def test_withdrawn_run_is_left_out_in_sync_code(kind: str, url: str, tenant: str
         turn.fail("broken")
         with chat.turn("t", "Oslo") as turn:
             assert logged(run_turn_sync(turn, graph, asked, logged)) == ["Oslo", "a", "b", "c"]
+
+
+def raises(snapshot: Any) -> Any:
+    """A turn that dies when its run has come to its end."""
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+def test_run_that_a_later_turn_answered_without_another_step_is_kept(kind: str, url: str, tenant: str) -> None:
+    async def act() -> None:
+        async with scene(kind, url, tenant) as (chat, saver):
+            steps = Steps()
+            graph = steps.graph(saver)
+            turn = await chat.begin("t", "Rome")
+            with pytest.raises(ZeroDivisionError):
+                await run_turn(turn, graph, asked, raises)
+            await turn.release()
+            async with chat.turn("t", "Oslo") as turn:
+                await run_turn(turn, graph, asked, logged)
+            async with chat.turn("t", "Bern") as turn:
+                snapshot = await run_turn(turn, graph, asked, logged)
+            assert logged(snapshot) == ["Rome", "a", "b", "c", "Oslo", "Bern", "a", "b", "c"]
+            assert steps.ran == ["a", "b", "c"] * 2
+
+    asyncio.run(act())
+
+
+@on_sqlite
+def test_run_that_a_later_turn_answered_is_kept_in_sync_code(kind: str, url: str, tenant: str) -> None:
+    with Chatlock(url, tenant=tenant, poller=False) as chat, sync_saver(kind, url) as inner:
+        graph = Steps().graph(FencedSaver(inner), sync=True)
+        turn = chat.begin("t", "Rome")
+        with pytest.raises(ZeroDivisionError):
+            run_turn_sync(turn, graph, asked, raises)
+        turn.release()
+        with chat.turn("t", "Oslo") as turn:
+            run_turn_sync(turn, graph, asked, logged)
+        with chat.turn("t", "Bern") as turn:
+            assert logged(run_turn_sync(turn, graph, asked, logged))[:4] == ["Rome", "a", "b", "c"]
