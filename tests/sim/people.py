@@ -43,7 +43,7 @@ FINAL = ("Answered", "AlreadyAnswered", "Cancelled", "Superseded", "Expired", "D
 def user(cast: Cast, thread: str, messages: list[tuple[str, dict[str, Any]]]) -> None:
     """Sends its messages one after another, each until it is told that it was accepted."""
     for message_id, payload in messages:
-        cast.world.scheduler.sleep(cast.random.choice([0.0, 0.0, 0.3, 3.0]))
+        cast.world.scheduler.sleep(cast.random.choice([0.0, 0.0, 0.3, 3.0, 9.0]))
         _deliver(cast, thread, message_id, payload, until=("Queued", "Parked", "Busy", *FINAL))
     cast.sending -= 1
     cast.world.scheduler.wait_for(lambda: cast.healed, "heal")
