@@ -32,6 +32,7 @@ PROBLEMS = {
     412: "The turn that If-Match names does not run",
     422: "The key was used with another payload",
     429: "Too many messages wait for a turn",
+    500: "The service is not set up correctly",
     503: "Try again later",
 }
 RETRIED = {409: ("Retry-After", "ETag"), 429: ("Retry-After",), 503: ("Retry-After",)}
@@ -114,7 +115,7 @@ _TAKEN_IN: dict[int | str, dict[str, Any]] = {
         streams=True,
     ),
     202: _told("Stored", (Queued, Parked), "Location", "Retry-After", "Preference-Applied", "ETag"),
-    **problems(400, 401, 404, 409, 410, 412, 413, 415, 422, 429, 503),
+    **problems(400, 401, 404, 409, 410, 412, 413, 415, 422, 429, 500, 503),
 }
 POST: dict[str, Any] = {
     "operation_id": "submit_message",
@@ -130,7 +131,7 @@ READ: dict[str, Any] = {
     "operation_id": "read_message",
     "responses": {
         200: _told("What became of the message", MESSAGE, "ETag", "Retry-After"),
-        **problems(400, 401, 404, 503),
+        **problems(400, 401, 404, 500, 503),
     },
 }
 EDIT: dict[str, Any] = {
@@ -141,7 +142,7 @@ EDIT: dict[str, Any] = {
             "The new message was answered", (AlreadyAnswered,), "Content-Location", "ETag", "Idempotency-Replayed"
         ),
         202: _told("Stored in its place", (Queued, Parked), "Location", "Retry-After", "ETag"),
-        **problems(400, 401, 404, 409, 410, 413, 415, 422, 503),
+        **problems(400, 401, 404, 409, 410, 413, 415, 422, 500, 503),
     },
     "openapi_extra": {"requestBody": _PAYLOAD, "parameters": [_KEY]},
 }
@@ -150,7 +151,7 @@ FOLLOW: dict[str, Any] = {
     "responses": {
         200: {"description": "The events as they come", "content": {EVENTS: {"schema": {"type": "string"}}}},
         204: {"description": "The last event was seen"},
-        **problems(400, 401, 404, 503),
+        **problems(400, 401, 404, 500, 503),
     },
     "openapi_extra": {"parameters": [_parameter("Last-Event-ID", "The events after this one")]},
 }
@@ -158,7 +159,7 @@ CANCEL: dict[str, Any] = {
     "operation_id": "cancel_message",
     "responses": {
         200: _told("What became of the message", MESSAGE, "ETag", "Retry-After"),
-        **problems(400, 401, 404, 409, 503),
+        **problems(400, 401, 404, 409, 500, 503),
     },
 }
 STOP: dict[str, Any] = {
@@ -169,7 +170,7 @@ STOP: dict[str, Any] = {
             "description": "The turn is asked to stop",
             "content": {"application/json": {"schema": _object(CancelReceipt, {})}},
         },
-        **problems(400, 401, 412, 428, 503),
+        **problems(400, 401, 412, 428, 500, 503),
     },
     "openapi_extra": {"parameters": [_parameter("If-Match", "The ETag of a message that the turn has")]},
 }

@@ -13,6 +13,7 @@ from chatlock import AsyncChatlock, AsyncTurn
 from chatlock.middleware.asgi import ChatApp, TurnMiddleware
 from chatlock.middleware.fastapi import install, router, turn
 from tests.frameworks.driver import Exchange
+from tests.support.waiting import SECONDS_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +91,33 @@ def test_tenant_that_is_no_text_is_the_servers_fault(
     told = [record.message for record in caplog.records]
     assert [text.endswith(f"returned {named}") for text in told] == ([] if named is None else [True])
     assert b"tenant must" not in exchange.body
+
+
+def test_socket_of_a_tenant_that_is_no_text_tells_and_logs_it(
+    served: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[dict[str, Any]] = [{"type": "websocket.connect"}]
+    asked.append({"type": "websocket.receive", "text": '{"do":"follow","message_id":"m"}'})
+
+    async def play() -> list[Any]:
+        sent, told = [], asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if asked:
+                return asked.pop(0)
+            await asyncio.wait_for(told.wait(), SECONDS_MAX)
+            return {"type": "websocket.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if message["type"] == "websocket.send":
+                told.set()
+
+        async with AsyncChatlock(served.url, poller=False) as chat:
+            scope = {"type": "websocket", "path": "/threads/t/socket", "headers": []}
+            await of_chat_app(chat, 5)(scope, receive, send)
+        return sent
+
+    _, problem = asyncio.run(play())
+    assert '"status":500' in problem["text"]
+    assert [record.message[-3:] for record in caplog.records] == ["int"]
