@@ -12,11 +12,11 @@ from the checkpoint before that run, as if that had never been.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 
-from chatlock import AsyncTurn, InvalidInput, Turn
+from chatlock import AsyncTurn, ClaimLost, InvalidInput, Turn
 from chatlock.middleware import framework
 from chatlock.middleware.langgraph_messages import last_message, user_messages
 from chatlock.middleware.langgraph_runs import (
@@ -32,6 +32,7 @@ from chatlock.middleware.langgraph_runs import (
     start_of,
 )
 from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
+from chatlock.middleware.stopping import STOPPED, give_up, stoppable, stoppable_items
 
 __all__ = ["FencedSaver", "claimed", "input_of", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
 
@@ -41,18 +42,29 @@ GraphDrained: Any = framework("langgraph.errors", "langgraph").GraphDrained
 ToReply: TypeAlias = Callable[[Any], Any]
 
 
+class _Control(RunControl):  # type: ignore[misc]  # frameworks are untyped here
+    """Drains the run once the turn is asked to stop, or its claim is lost."""
+
+    def __init__(self, turn: Turn | AsyncTurn) -> None:
+        super().__init__()
+        self._turn = turn
+
+    @property
+    def drain_requested(self) -> bool:
+        return self._turn.cancelled or bool(super().drain_requested)
+
+
 def claimed(turn: Turn | AsyncTurn, config: Config | None = None) -> dict[str, Any]:
     """Arguments for invoke, stream and their async kinds: graph.ainvoke(input, **claimed(turn)).
 
-    Each step is stored before the next one, and a lost claim stops the run between two of them (GraphDrained).
+    Each step is stored before the next one.  A turn that is asked to stop, or whose claim is lost, ends the run between
+    two of them: GraphDrained.
 
     Args:
         turn: The handler's turn, which nodes and saver find by turn_of.
         config: What else the run is configured with.  It may name LangGraph's thread, else "<tenant>/<thread>".
     """
-    control = RunControl()
-    turn.on_lost(lambda: control.request_drain("the turn's claim is lost"))
-    return {"config": config_of(turn, config), "control": control, "durability": "sync"}
+    return {"config": config_of(turn, config), "control": _Control(turn), "durability": "sync"}
 
 
 def _saver(graph: Any) -> FencedSaver:
@@ -85,14 +97,15 @@ def _start_sync(turn: Turn, graph: Any, to_input: ToInput, config: Config) -> St
     return start
 
 
-@contextmanager
-def _drained(turn: Turn | AsyncTurn) -> Iterator[None]:
-    """A run that stopped because the claim was lost raises ClaimLost."""
+@asynccontextmanager
+async def _drained(turn: AsyncTurn) -> AsyncIterator[None]:
+    """A run that came to the end of its step before it was cancelled is stopped in the same way."""
     try:
         yield
     except GraphDrained:
-        turn.check()
-        raise
+        if not turn.cancelled:
+            raise
+        await give_up(turn)
 
 
 async def stream_turn(
@@ -110,10 +123,13 @@ async def stream_turn(
     """
     base = config_of(turn, config)
     start = await _start(turn, graph, to_input, base)
-    with _drained(turn):
-        async with aclosing(graph.astream(start.input, **claimed(turn, start.config), **options)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+    run = graph.astream(start.input, **claimed(turn, start.config), **options)
+    async with (
+        _drained(turn),
+        aclosing(stoppable_items(turn, run, run.aclose)) as chunks,
+    ):
+        async for chunk in chunks:
+            yield chunk
     await turn.finish(to_reply(await graph.aget_state(head_of(base))), upto=start.upto)
 
 
@@ -128,7 +144,8 @@ async def run_turn(
 ) -> Any:
     """Runs the graph over the turn's messages, or the rest of an earlier run, and finishes the turn.
 
-    Returns the StateSnapshot at the end.  Raises ClaimLost, InvalidInput, and what the graph raises.
+    A turn that is asked to stop, or whose claim is lost, stops the run, is released when that has ended, and raises
+    ClaimLost.  Returns the StateSnapshot at the end.  Raises InvalidInput, and what the graph raises.
 
     Args:
         turn: The handler's turn.
@@ -140,7 +157,7 @@ async def run_turn(
     """
     base = config_of(turn, config)
     start = await _start(turn, graph, to_input, base)
-    with _drained(turn):
+    async with _drained(turn), stoppable(turn):
         await graph.ainvoke(start.input, **claimed(turn, start.config), **options)
     snapshot = await graph.aget_state(head_of(base))
     await turn.finish(to_reply(snapshot), upto=start.upto)
@@ -156,11 +173,17 @@ def run_turn_sync(
     config: Config | None = None,
     **options: Any,
 ) -> Any:
-    """See run_turn."""
+    """See run_turn.  A run is stopped at the end of its step."""
     base = config_of(turn, config)
     start = _start_sync(turn, graph, to_input, base)
-    with _drained(turn):
+    try:
         graph.invoke(start.input, **claimed(turn, start.config), **options)
+    except GraphDrained:
+        if not turn.cancelled:
+            raise
+        if not turn.lost:
+            turn.release()
+        raise ClaimLost(STOPPED) from None
     snapshot = graph.get_state(head_of(base))
     turn.finish(to_reply(snapshot), upto=start.upto)
     return snapshot

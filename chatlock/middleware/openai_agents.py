@@ -10,19 +10,19 @@ Needs openai-agents >= 0.24.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, TypeAlias
 
-from chatlock import AsyncTurn, ClaimLost, InvalidInput, Message
+from chatlock import AsyncTurn, InvalidInput, Message
 from chatlock.middleware import framework
 from chatlock.middleware.openai_sessions import TurnSession, conversation_session, kept_by_provider, stored_session
+from chatlock.middleware.stopping import stoppable, stoppable_items
 
 __all__ = ["TurnSession", "conversation_session", "run_turn", "stored_session", "stream_turn"]
 
 agents: Any = framework("agents", "openai-agents")
 
-T = TypeVar("T")
 ToInput: TypeAlias = Callable[[list[Message]], Any]
 ToReply: TypeAlias = Callable[[Any], Any]
 
@@ -49,9 +49,10 @@ async def run_turn(
     to_reply: ToReply = final_output,
     **options: Any,
 ) -> Any:
-    """Runs the agent over the turn's messages and finishes the turn; a lost claim stops the run.
+    """Runs the agent over the turn's messages and finishes the turn.
 
-    Returns the RunResult.  Raises ClaimLost, InvalidInput, and what the run raises.
+    A turn that is asked to stop, or whose claim is lost, stops the run, is released when that has ended, and raises
+    ClaimLost.  Returns the RunResult.  Raises InvalidInput, and what the run raises.
 
     Args:
         turn: The handler's turn.
@@ -62,8 +63,9 @@ async def run_turn(
         options: Those of Runner.run.
     """
     messages, held = turn.messages, _held(turn, session)
-    run = agents.Runner.run(agent, to_input(messages), session=held, **options)
-    result = await _unless_lost(turn, run)
+    given = to_input(messages)
+    async with stoppable(turn):
+        result = await agents.Runner.run(agent, given, session=held, **options)
     await _finish(turn, held, to_reply(result), messages[-1].seq)
     return result
 
@@ -78,17 +80,17 @@ async def stream_turn(
     **options: Any,
 ) -> AsyncIterator[Any]:
     """See run_turn.  Yields the SDK's events.  Leaving early, with aclosing, stops the run; nothing of it is kept."""
-    messages, held, loop = turn.messages, _held(turn, session), asyncio.get_running_loop()
+    messages, held = turn.messages, _held(turn, session)
     result = agents.Runner.run_streamed(agent, to_input(messages), session=held, **options)
-    turn.on_lost(lambda: _soon(loop, result.cancel))
-    try:
-        async for event in result.stream_events():
-            yield event
-    finally:
+
+    async def end() -> None:
         if not result.is_complete:
             result.cancel()
         await _settle(result.run_loop_task)
-    turn.check()
+
+    async with aclosing(stoppable_items(turn, result.stream_events(), end)) as events:
+        async for event in events:
+            yield event
     await _finish(turn, held, to_reply(result), messages[-1].seq)
 
 
@@ -103,23 +105,6 @@ async def _finish(turn: AsyncTurn, held: Any, reply: Any, upto: int) -> None:
     task = asyncio.ensure_future(finish)
     await _settle(task)
     task.result()
-
-
-async def _unless_lost(turn: AsyncTurn, run: Coroutine[Any, Any, T]) -> T:
-    task, loop = asyncio.ensure_future(run), asyncio.get_running_loop()
-    turn.on_lost(lambda: _soon(loop, task.cancel))
-    try:
-        return await task
-    except asyncio.CancelledError:
-        caller = asyncio.current_task()
-        if turn.lost and not (caller and caller.cancelling()):
-            raise ClaimLost from None
-        raise
-
-
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    with suppress(RuntimeError):  # the loop has closed since
-        loop.call_soon_threadsafe(call)
 
 
 async def _settle(task: asyncio.Task[Any]) -> None:

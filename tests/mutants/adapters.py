@@ -83,6 +83,13 @@ ADAPTERS = (
         f"{LANGGRAPH_LEFT} -k another_thread",
     ),
     Mutant(
+        "stopped_run_not_awaited",
+        "middleware/stopping.py",
+        "    await end()\n    if not",
+        "    if not",
+        "tests/frameworks/test_stopping.py -k agents-stream",
+    ),
+    Mutant(
         "agents_history_apart_from_the_finish",
         "middleware/openai_sessions.py",
         "await self._turn.finish(reply, upto=upto, conn=conn)\n            await self._write(self._on(conn))",
@@ -98,9 +105,9 @@ ADAPTERS = (
     ),
     Mutant(
         "agents_loss_does_not_stop_the_run",
-        "middleware/openai_agents.py",
-        "turn.on_lost(lambda: _soon(loop, task.cancel))",
-        "turn.on_lost(lambda: None)",
+        "middleware/stopping.py",
+        "            task.cancel()",
+        "            pass",
         f"{AGENTS} -k hangs",
     ),
     Mutant(
