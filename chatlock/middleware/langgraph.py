@@ -150,7 +150,7 @@ async def run_turn(
     Args:
         turn: The handler's turn.
         graph: A compiled graph with a FencedSaver.
-        to_input: to_input(messages) is the graph's input; the default takes each payload as a message of the user.
+        to_input: to_input(messages) is the graph's input; the default takes the text of each payload.
         to_reply: to_reply(snapshot) is the reply; the default takes the content of the last message.
         config: See claimed.
         options: Those of ainvoke, astream or invoke.

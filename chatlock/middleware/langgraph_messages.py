@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from chatlock import InvalidInput, Message
+from chatlock.middleware.contents import content_of
 
 
 def user_messages(messages: list[Message]) -> Any:
-    """The input of a graph with a `messages` channel: payloads, texts or content blocks, as the user's messages."""
-    return {"messages": [{"role": "user", "content": m.payload, "id": m.message_id} for m in messages]}
+    """The input of a graph with a `messages` channel: the contents of the payloads as the user's messages."""
+    return {"messages": [{"role": "user", "content": content_of(m), "id": m.message_id} for m in messages]}
 
 
 def last_message(snapshot: Any) -> Any:

@@ -39,6 +39,8 @@ class FencedSaver(BaseCheckpointSaver):  # type: ignore[misc]  # frameworks are 
     """
 
     def __init__(self, saver: Any, *, same_database: bool = True, allow_unclaimed: bool = False) -> None:
+        if not isinstance(saver, BaseCheckpointSaver):
+            raise InvalidInput("bad_saver", f"saver must be a checkpoint saver, not {type(saver).__name__}")
         super().__init__(serde=saver.serde)
         self._saver, self._allow_unclaimed = saver, allow_unclaimed
         self._fence = fence_for(saver, same_database)

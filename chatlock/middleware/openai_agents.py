@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from chatlock import AsyncTurn, InvalidInput, Message
 from chatlock.middleware import framework
+from chatlock.middleware.contents import content_of
 from chatlock.middleware.openai_sessions import TurnSession, conversation_session, kept_by_provider, stored_session
 from chatlock.middleware.stopping import stoppable, stoppable_items
 
@@ -28,8 +29,8 @@ ToReply: TypeAlias = Callable[[Any], Any]
 
 
 def user_messages(messages: list[Message]) -> Any:
-    """The input of a run: each payload, a text or a list of content parts, as a message of the user."""
-    return [{"role": "user", "content": message.payload} for message in messages]
+    """The input of a run: the content of each payload as a message of the user."""
+    return [{"role": "user", "content": content_of(message)} for message in messages]
 
 
 def final_output(result: Any) -> Any:
@@ -58,7 +59,7 @@ async def run_turn(
         turn: The handler's turn.
         agent: The SDK's agent.
         session: Any of the SDK's; one whose history we can hold back is used as TurnSession(turn, session).
-        to_input: to_input(messages) is the run's input; the default takes each payload as a message of the user.
+        to_input: to_input(messages) is the run's input; the default takes the text of each payload.
         to_reply: to_reply(result) is the reply; the default takes the final output.
         options: Those of Runner.run.
     """

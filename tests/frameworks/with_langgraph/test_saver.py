@@ -259,6 +259,8 @@ def test_saver_that_cannot_be_fenced_says_so(sqlite_database: Database) -> None:
     class Elsewhere(InMemorySaver.__mro__[1]):  # type: ignore[misc]
         """A saver of some other store."""
 
+    with pytest.raises(InvalidInput, match="not NoneType"):
+        FencedSaver(None)
     with pytest.raises(InvalidInput, match="same_database=False"):
         FencedSaver(Elsewhere())
     FencedSaver(Elsewhere(), same_database=False)
