@@ -74,7 +74,7 @@ bench-quick: $(DEV) ## Measure one hot thread, 1,000 waiting callers and peak tu
 
 PEERS := .venv-peers/.peers
 
-bench-peers: $(PEERS) ## Measure chatlock beside procrastinate, pgqueuer, SAQ, RQ and an advisory lock, 7 minutes (ARGS=--quick)
+bench-peers: $(PEERS) ## Measure chatlock beside procrastinate, pgqueuer, SAQ, RQ and an advisory lock, 6 minutes (ARGS=--quick)
 	.venv-peers/bin/python -m bench.peers $(ARGS)
 
 verification: $(DEV) ## Print docs/verification.md from the committed summaries of long runs

@@ -11,6 +11,8 @@ from bench.peers.stage import Stage
 
 HOT_WORK_S, HAND_OFF_WORK_S, TURN_WORK_S = 0.005, 0.002, 3.0
 PACE_S = 0.025
+ACCEPT_S = 1.0
+"""How long may be waited until all are queued: a plain lock never has them all."""
 HAND_OFFS = 60
 HOT, QUEUE, CRASH = "hot", "queue", "crash"
 
@@ -86,6 +88,7 @@ def hot(stage: Stage, sizes: Sizes) -> dict[str, Any]:
     """The same while messages are queued on one thread, each of which takes 5 ms."""
     for number in range(sizes.hot):
         stage.send(HOT, f"hot{number}", HOT_WORK_S)
+    stage.until(lambda log: len(log.only("hot").accepted) == sizes.hot, ACCEPT_S)
     found = beside(stage, sizes, "beside")
     return found | {"hot_left": judge.missing(stage.log().only("hot"))}
 
