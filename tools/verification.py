@@ -34,6 +34,13 @@ RARE = {
     "at_point": "processes killed or stopped at a named point",
 }
 
+SOON = (1, 5, 10)
+IN_SIM = """\
+`{command}` lets the simulation alone judge the seeded bugs of what it runs, by so many seeds. It finds {caught} of the
+{judged} of {mutants} that it was given, by number of seeds: {soon}. The others are left to the tests that they name:
+{missed}.
+"""
+
 MUTMUT = """\
 `python -m tools.mutmut_ops` made mutants of `chatlock/ops` with mutmut {mutmut} and judged {judged} of {sampled}, drawn
 with seed {seed} so that each file has its share, by the conformance tests (`-k "{tests}"`, at most 60 of those that
@@ -48,7 +55,7 @@ def page(directory: Path = RUNS) -> str:
     """The whole page."""
     runs = [json.loads(path.read_text()) for path in sorted(directory.glob("soak-*.json"))]
     parts = [LAYERS.read_text(), _soak(runs)]
-    for name, about in (("sim", _sim), ("mutants", _mutants), ("mutmut", _mutmut)):
+    for name, about in (("sim", _sim), ("sim-mutants", _in_sim), ("mutants", _mutants), ("mutmut", _mutmut)):
         path = directory / f"{name}.json"
         if path.exists():
             parts.append(about(json.loads(path.read_text())))
@@ -106,6 +113,14 @@ def _sim(run: dict[str, Any]) -> str:
         f"## The simulation\n\n{run['seeds']:,} seeds, {run['steps']:,} steps: {run['failed']:,} failed "
         f"({run['kills']:,} crashes, {run['pauses']:,} pauses, {run['acks lost']:,} acknowledgements lost).\n"
     )
+
+
+def _in_sim(run: dict[str, Any]) -> str:
+    """What the simulation alone finds of the seeded bugs, how soon, and what it lets pass."""
+    needed = [row["seeds"] for row in run["rows"].values() if row["verdict"] == "red" and "seeds" in row]
+    soon = ", ".join(f"{sum(seeds <= most for seeds in needed)} within {most}" for most in SOON)
+    missed = ", ".join(f"`{name}`" for name in run["others"])
+    return IN_SIM.format(soon=soon, missed=missed, judged=len(run["rows"]), **run)
 
 
 def _mutants(run: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ def direct(cast: Cast, random: Random) -> None:
     for number in range(1, random.choice([1, 1, 1, 2]) + 1):
         thread, ids = f"t{number}", []
         for who in range(random.choice([1, 2, 3])):
-            messages = [(f"m{number}{who}{n}", {"kind": _kind(random)}) for n in range(random.choice([1, 2, 4]))]
+            messages = [(f"m{number}{who}{n}", {"kind": _kind(random)}) for n in range(random.choice([1, 2, 3]))]
             ids += [message_id for message_id, _ in messages]
             cast.sending += 1
             users.append(scheduler.spawn(cast.world, f"user{number}{who}", partial(user, cast, thread, messages)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from chatlock import Outcome
+from chatlock import Conflict, Outcome
 from chatlock.inputs import Key
 from chatlock.protocol import Disposition, Status
 from tests.sim.cast import TENANT, Cast, Site
@@ -42,13 +42,15 @@ FINAL = ("Answered", "AlreadyAnswered", "Cancelled", "Superseded", "Expired", "D
 
 def user(cast: Cast, thread: str, messages: list[tuple[str, dict[str, Any]]]) -> None:
     """Sends its messages one after another, each until it is told that it was accepted."""
+    told: dict[str, str] = {}
     for message_id, payload in messages:
         cast.world.scheduler.sleep(cast.random.choice([0.0, 0.0, 0.3, 3.0, 9.0]))
-        _deliver(cast, thread, message_id, payload, until=("Queued", "Parked", "Busy", *FINAL))
+        told[message_id] = _deliver(cast, thread, message_id, payload, until=("Queued", "Parked", "Busy", *FINAL))
     cast.sending -= 1
     cast.world.scheduler.wait_for(lambda: cast.healed, "heal")
     for message_id, payload in messages:
-        _deliver(cast, thread, message_id, payload, until=FINAL, waits=(4_000, 30_000))
+        if told[message_id] not in FINAL or cast.random.random() < 0.3:  # most ask no more once they know
+            _deliver(cast, thread, message_id, payload, until=FINAL, waits=(30_000,))
 
 
 def _deliver(
@@ -58,7 +60,7 @@ def _deliver(
     payload: dict[str, Any],
     until: tuple[str, ...],
     waits: tuple[int, ...] = (0, 0, 0, 400, 4_000, 30_000),
-) -> None:
+) -> str:
     """Sends one message, again after a crash or an error, and now and then twice at once."""
     while True:
         cast.world.scheduler.wait_for(lambda: bool(cast.living()), "process")
@@ -69,7 +71,7 @@ def _deliver(
         wait_ms = cast.random.choice(waits)
         told = cast.wait(cast.call(site, "submit", _way(cast, site, thread, message_id, payload, wait_ms)))
         if type(told).__name__ in until:
-            return
+            return type(told).__name__
         cast.world.scheduler.sleep(cast.random.choice([0.1, 1.0, 5.0]))
 
 
@@ -125,7 +127,7 @@ def _likely(cast: Cast, thread: str, act: str) -> list[str]:
     """The ids of the messages that the act is meant for, most of the time."""
     wanted = Disposition.DEAD if act == "redrive" else Disposition.PENDING
     messages = cast.world.truth.thread(thread).messages.values()
-    return [m.message_id for m in messages if m.disposition == wanted] if cast.random.random() < 0.8 else []
+    return [m.message_id for m in messages if m.disposition == wanted] if cast.random.random() < 0.6 else []
 
 
 def _operate(cast: Cast, site: Site, thread: str, act: str, message_id: str) -> None:
@@ -141,9 +143,13 @@ def _operate(cast: Cast, site: Site, thread: str, act: str, message_id: str) -> 
             if row.awaiting is not None:
                 chat.submit(thread, {"kind": "ok"}, message_id=row.awaiting, wait_ms=0)
         case "edit":
-            edit_id = f"edit-{message_id}-{cast.random.choice([1, 2])}"
-            edited = cast.history.asked(key, "submit", edit_id, edit_id)
-            cast.history.told(key, edited, chat.edit(thread, message_id, {"kind": "ok"}, edit_id))
+            others = [m.message_id for m in cast.world.truth.thread(thread).messages.values()]
+            edit_id = cast.random.choice([f"edit-{message_id}-1", f"edit-{message_id}-2", *others[-1:]])
+            payload = cast.random.choice([{"kind": "ok"}, {"kind": "ok", "another": True}])
+            edited = cast.history.asked(key, "submit", edit_id, payload)
+            told = chat.edit(thread, message_id, payload, edit_id)
+            if edit_id not in others or not isinstance(told, Conflict):  # an id that is taken may be another message's
+                cast.history.told(key, edited, told)
         case "status":
             cast.history.told(key, call, chat.status(thread, message_id))
         case "promote":

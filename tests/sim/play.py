@@ -90,8 +90,9 @@ def play(seed: int, template: Path, path: Path) -> Played:
     scheduler.between = world.disturb
     history = History(name="call", now=lambda: scheduler.steps)
     features, acts = _features(random, rates.gentle), [act for act in ACTS if random.random() < 0.5]
-    features["recreate"] *= 2
-    features |= {name: random.choice([0.0, 0.0, 0.3]) for name in (*CHOSEN, "expire")} | {"obey": random.random()}
+    features["recreate"], features["ask"] = 2 * features["recreate"], 2 * features["ask"]
+    features |= {name: random.choice([0.0, 0.0, 0.3]) for name in (*CHOSEN, "expire")}
+    features["obey"] = random.choice([0.0, 0.3, 0.8])
     cast = Cast(world, history, f"sqlite:///{path}", features, acts, handle, gentle=rates.gentle)
     with _alone(world), world.installed(), closing(sqlite3.connect(path)) as conn:
         world.truth = Truth(conn, LIMITS, scheduler.time.monotonic)

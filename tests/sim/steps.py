@@ -182,6 +182,14 @@ def message_is_stored_by_its_policy(s: Step) -> Iterator[str]:
             yield f"message {seq} was stored in a thread that is deleted"
 
 
+def edit_takes_the_place_of_one(s: Step) -> Iterator[str]:
+    """What an edit stores supersedes one pending message that decides nothing."""
+    if s.op == "edit" and (s.stored or s.resolved):
+        old = [s.before.messages[seq] for seq in s.resolved if seq in s.before.messages]
+        if [message.policy == ANSWER for message in old] != [False] or len(s.stored) != 1:
+            yield f"an edit stored {s.stored} in the place of {old}"
+
+
 def message_is_resolved_by_its_own(s: Step) -> Iterator[str]:
     for seq, message in s.resolved.items():
         if s.op not in RESOLVING.get(Disposition(message.disposition), set()):
@@ -345,6 +353,7 @@ RULES: tuple[Callable[[Step], Iterator[str]], ...] = (
     fetch_is_bounded,
     running_turn_keeps_its_messages,
     message_is_stored_by_its_policy,
+    edit_takes_the_place_of_one,
     message_is_resolved_by_its_own,
     end_resolves_what_it_says,
     turn_is_ended_by_its_own,

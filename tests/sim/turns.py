@@ -258,7 +258,7 @@ class Script:
         reply = {"turn": turn.token, "answers": [message.message_id for message in turn.messages]}
         ways = ["return"] * 5 + ["finish", "upto", "commit", "rollback", "raise", "fail", "release"]
         ways += ["hang"] if cast.likes("hang") else []
-        ways += ["ask"] * 6 if cast.likes("ask") else []
+        ways += ["ask"] * 12 if cast.likes("ask") else []
         ways += ["upto"] * 4 if turn.cancelled else []
         way = "return" if cast.calm else self.random.choice(ways)
         if way in ("return", "hang"):
