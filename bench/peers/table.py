@@ -41,12 +41,11 @@ def _times(run: dict[str, Any]) -> str:
     rows = [("", "free: p50, p99", "beside a hot thread: p50, p99", "of free", "hand-off: p50, p99")]
     for name, peer in run["peers"].items():
         rounds = peer["rounds"]
-        missing = sum(each["hot"]["missing"] for each in rounds)
         rows.append(
             (
                 name,
                 _pair(rounds, "free"),
-                _pair(rounds, "hot") + (f", {missing} not begun" if missing else ""),
+                _pair(rounds, "hot"),
                 ", ".join(f"{median(_ratios(rounds, share)):,.1f} x" for share in ("p50", "p99")),
                 "in one turn" if peer["batches"] else _pair(rounds, "hand_off"),
             )
@@ -55,8 +54,10 @@ def _times(run: dict[str, Any]) -> str:
 
 
 def _pair(rounds: list[Round], what: str) -> str:
-    """The medians over the rounds."""
-    return ", ".join(_seconds(median(each[what][share] for each in rounds)) for share in ("p50", "p99"))
+    """The medians over the rounds, and how many messages were not handled while it was waited for them."""
+    missing = median(each[what]["missing"] for each in rounds)
+    times = ", ".join(_seconds(median(each[what][share] for each in rounds)) for share in ("p50", "p99"))
+    return times + (f"; {missing} not handled" if missing else "")
 
 
 def _ratios(rounds: list[Round], share: str) -> list[float]:
