@@ -12,34 +12,29 @@ from the checkpoint before that run, as if that had never been.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
 
-from chatlock import AsyncTurn, ClaimLost, InvalidInput, Turn
+from chatlock import AsyncTurn, Turn
 from chatlock.middleware import framework
 from chatlock.middleware.langgraph_messages import last_message, user_messages
-from chatlock.middleware.langgraph_runs import (
-    Config,
-    Start,
-    ToInput,
-    adopted,
-    config_of,
-    head_of,
-    input_of,
-    left_at_head,
-    left_at_head_sync,
-    start_of,
-)
+from chatlock.middleware.langgraph_runs import Config, Start, ToInput, config_of
 from chatlock.middleware.langgraph_saver import FencedSaver, turn_of
-from chatlock.middleware.stopping import STOPPED, give_up, stoppable, stoppable_items
+from chatlock.middleware.langgraph_turns import (
+    ToReply,
+    begun,
+    begun_sync,
+    drained,
+    drained_sync,
+    ended,
+    ended_sync,
+)
+from chatlock.middleware.stopping import stoppable, stoppable_items
 
-__all__ = ["FencedSaver", "claimed", "input_of", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
+__all__ = ["FencedSaver", "claimed", "run_turn", "run_turn_sync", "stream_turn", "turn_of"]
 
 RunControl: Any = framework("langgraph.runtime", "langgraph").RunControl
-GraphDrained: Any = framework("langgraph.errors", "langgraph").GraphDrained
-
-ToReply: TypeAlias = Callable[[Any], Any]
 
 
 class _Control(RunControl):  # type: ignore[misc]  # frameworks are untyped here
@@ -67,47 +62,6 @@ def claimed(turn: Turn | AsyncTurn, config: Config | None = None) -> dict[str, A
     return {"config": config_of(turn, config), "control": _Control(turn), "durability": "sync"}
 
 
-def _saver(graph: Any) -> FencedSaver:
-    if not isinstance(graph.checkpointer, FencedSaver):
-        raise InvalidInput("bad_saver", "compile the graph with checkpointer=FencedSaver(saver)")
-    return graph.checkpointer
-
-
-async def _start(turn: AsyncTurn, graph: Any, to_input: ToInput, config: Config) -> Start:
-    saver = _saver(graph)
-    start = start_of(turn, to_input, config, await left_at_head(turn, saver, config))
-    if start.anew or start.resumed is not None:
-        async with saver.aheld(config) as held:
-            if start.anew:
-                await held.adelete_thread(config["configurable"]["thread_id"])
-            else:
-                await held.aput(*adopted(turn, start.resumed))
-    return start
-
-
-def _start_sync(turn: Turn, graph: Any, to_input: ToInput, config: Config) -> Start:
-    saver = _saver(graph)
-    start = start_of(turn, to_input, config, left_at_head_sync(turn, saver, config))
-    if start.anew or start.resumed is not None:
-        with saver.held(config) as held:
-            if start.anew:
-                held.delete_thread(config["configurable"]["thread_id"])
-            else:
-                held.put(*adopted(turn, start.resumed))
-    return start
-
-
-@asynccontextmanager
-async def _drained(turn: AsyncTurn) -> AsyncIterator[None]:
-    """A run that came to the end of its step before it was cancelled is stopped in the same way."""
-    try:
-        yield
-    except GraphDrained:
-        if not turn.cancelled:
-            raise
-        await give_up(turn)
-
-
 async def stream_turn(
     turn: AsyncTurn,
     graph: Any,
@@ -121,16 +75,13 @@ async def stream_turn(
 
     Leaving early, with aclosing, stops the run: its steps so far stay stored, and the next turn resumes.
     """
-    base = config_of(turn, config)
-    start = await _start(turn, graph, to_input, base)
-    run = graph.astream(start.input, **claimed(turn, start.config), **options)
-    async with (
-        _drained(turn),
-        aclosing(stoppable_items(turn, run, run.aclose)) as chunks,
-    ):
-        async for chunk in chunks:
-            yield chunk
-    await turn.finish(to_reply(await graph.aget_state(head_of(base))), upto=start.upto)
+    start: Start | None = await begun(turn, graph, to_input, config_of(turn, config))
+    while start is not None:
+        run = graph.astream(start.input, **claimed(turn, start.config), **options)
+        async with drained(turn), aclosing(stoppable_items(turn, run, run.aclose)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        start, _ = await ended(turn, graph, start, to_input, to_reply)
 
 
 async def run_turn(
@@ -144,6 +95,7 @@ async def run_turn(
 ) -> Any:
     """Runs the graph over the turn's messages, or the rest of an earlier run, and finishes the turn.
 
+    A graph that stops with `interrupt` suspends the turn with that question, and the turn with the decision goes on.
     A turn that is asked to stop, or whose claim is lost, stops the run, is released when that has ended, and raises
     ClaimLost.  Returns the StateSnapshot at the end.  Raises InvalidInput, and what the graph raises.
 
@@ -155,12 +107,11 @@ async def run_turn(
         config: See claimed.
         options: Those of ainvoke, astream or invoke.
     """
-    base = config_of(turn, config)
-    start = await _start(turn, graph, to_input, base)
-    async with _drained(turn), stoppable(turn):
-        await graph.ainvoke(start.input, **claimed(turn, start.config), **options)
-    snapshot = await graph.aget_state(head_of(base))
-    await turn.finish(to_reply(snapshot), upto=start.upto)
+    start: Start | None = await begun(turn, graph, to_input, config_of(turn, config))
+    while start is not None:
+        async with drained(turn), stoppable(turn):
+            await graph.ainvoke(start.input, **claimed(turn, start.config), **options)
+        start, snapshot = await ended(turn, graph, start, to_input, to_reply)
     return snapshot
 
 
@@ -174,16 +125,9 @@ def run_turn_sync(
     **options: Any,
 ) -> Any:
     """See run_turn.  A run is stopped at the end of its step."""
-    base = config_of(turn, config)
-    start = _start_sync(turn, graph, to_input, base)
-    try:
-        graph.invoke(start.input, **claimed(turn, start.config), **options)
-    except GraphDrained:
-        if not turn.cancelled:
-            raise
-        if not turn.lost:
-            turn.release()
-        raise ClaimLost(STOPPED) from None
-    snapshot = graph.get_state(head_of(base))
-    turn.finish(to_reply(snapshot), upto=start.upto)
+    start: Start | None = begun_sync(turn, graph, to_input, config_of(turn, config))
+    while start is not None:
+        with drained_sync(turn):
+            graph.invoke(start.input, **claimed(turn, start.config), **options)
+        start, snapshot = ended_sync(turn, graph, start, to_input, to_reply)
     return snapshot

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from chatlock import AsyncTurn, Message, Turn
-from chatlock.middleware import framework, qualified
-
-Command: Any = framework("langgraph.types", "langgraph").Command
+from chatlock.middleware import qualified
+from chatlock.middleware.langgraph_questions import decided, decisions_of, put_again, texts_of, unread_at, written
 
 Config: TypeAlias = dict[str, Any]
 ToInput: TypeAlias = Callable[[list[Message]], Any]
@@ -23,7 +22,7 @@ UNDONE = ("failed", "gave_up", "released", "reclaimed")
 @dataclass(frozen=True)
 class Start:
     """upto: the seq of its last message.  anew: all the checkpoints are of a run to forget.  resumed: the checkpoint
-    that the run goes on from, with no input.
+    that the run goes on from, with no input.  unread: the messages that a run after this one is to read.
     """
 
     input: Any
@@ -31,6 +30,7 @@ class Start:
     upto: int
     anew: bool = False
     resumed: Any = None
+    unread: list[Message] = field(default_factory=list)
 
 
 def config_of(turn: Turn | AsyncTurn, config: Config | None) -> Config:
@@ -44,27 +44,10 @@ def config_of(turn: Turn | AsyncTurn, config: Config | None) -> Config:
         "chatlock_thread": qualified(turn.key),
         "chatlock_token": turn.token,
         "chatlock_question": turn.step_key("question:1"),
+        "chatlock_unread": "",
         "chatlock_run": turn.step_key("langgraph"),  # the same for every turn over the same oldest message
     }
     return {**(config or {}), "configurable": held}
-
-
-def input_of(turn: Turn | AsyncTurn, snapshot: Any, said: Any) -> Any:
-    """The input of a graph that may wait for a decision.
-
-    said where the turn has no decision; the decision, to resume with, where it is that of the question which this state
-    asks; else None: the graph has gone on since, and asks what it asks now.
-
-    Args:
-        turn: The handler's turn.
-        snapshot: The state as graph.get_state returns it, before the run.
-        said: The input that other messages make.
-    """
-    decisions = {message.answers: message.payload for message in turn.messages if message.answers}
-    if not decisions:
-        return said
-    asked = (snapshot.metadata or {}).get("chatlock_question")
-    return Command(resume=decisions[asked]) if asked in decisions else None
 
 
 def head_of(config: Config) -> Config:
@@ -73,24 +56,24 @@ def head_of(config: Config) -> Config:
     return {**config, "configurable": named}
 
 
-async def left_at_head(turn: AsyncTurn, saver: Any, config: Config) -> list[Any]:
-    """The checkpoints at the thread's head whose turns have not finished, the latest first."""
+async def left_at_head(turn: AsyncTurn, saver: Any, config: Config) -> tuple[list[Any], Any]:
+    """The checkpoints at the thread's head whose turns have not finished, the latest first, and the one before."""
     left, found = [], await saver.aget_tuple(head_of(config))
     while (
         found and _may_be_left(turn, found) and (_edited(turn, found) or await turn.state_of(_token(found)) in UNDONE)
     ):
         left.append(found)
         found = await saver.aget_tuple(found.parent_config) if found.parent_config else None
-    return left
+    return left, found
 
 
-def left_at_head_sync(turn: Turn, saver: Any, config: Config) -> list[Any]:
+def left_at_head_sync(turn: Turn, saver: Any, config: Config) -> tuple[list[Any], Any]:
     """See left_at_head."""
     left, found = [], saver.get_tuple(head_of(config))
     while found and _may_be_left(turn, found) and (_edited(turn, found) or turn.state_of(_token(found)) in UNDONE):
         left.append(found)
         found = saver.get_tuple(found.parent_config) if found.parent_config else None
-    return left
+    return left, found
 
 
 def _may_be_left(turn: Turn | AsyncTurn, found: Any) -> bool:
@@ -107,29 +90,59 @@ def _token(found: Any) -> int:
     return int(found.metadata["chatlock_token"])
 
 
-def start_of(turn: Turn | AsyncTurn, to_input: ToInput, config: Config, left: list[Any]) -> Start:
-    """left: see left_at_head.  A run of theirs goes on if this turn has all its messages, else it is left out."""
-    messages, last = turn.messages, turn.messages[-1].seq
+def start_of(
+    turn: Turn | AsyncTurn, to_input: ToInput, config: Config, left: list[Any], before: Any, waiting: list[Any]
+) -> Start:
+    """A run that was left goes on if this turn has all its messages, else it is left out.
+
+    Args:
+        turn: The handler's turn.
+        to_input: See run_turn.
+        config: The run's config.
+        left: See left_at_head.
+        before: The checkpoint before those.
+        waiting: The interrupts that the graph waits with, at the checkpoint before, if the turn has a decision.
+    """
     run = [found for found in left if found.metadata["source"] in RUN]
     if run and (upto := _resumable(turn, config, run[0].metadata)):
-        put_in = {name: run[0].metadata[name] for name in ("chatlock_upto", "chatlock_count")}
-        return Start(None, _with(head_of(config), **put_in), upto, resumed=left[0])
+        names = ("chatlock_upto", "chatlock_count", "chatlock_unread")
+        put_in = {name: run[0].metadata.get(name, "") for name in names}
+        return Start(None, _with(head_of(config), **put_in), upto, resumed=left[0], unread=unread_at(run[0]))
     anew = False
     if run and "checkpoint_id" not in config["configurable"]:
-        before = run[-1].parent_config
-        anew = before is None
-        if before is not None:
-            config = _with(config, checkpoint_id=before["configurable"]["checkpoint_id"])
-    return Start(to_input(messages), config, last, anew)
+        parent = run[-1].parent_config
+        anew = parent is None
+        if parent is not None:
+            config = _with(config, checkpoint_id=parent["configurable"]["checkpoint_id"])
+    last, unread = turn.messages[-1].seq, [*unread_at(before), *texts_of(turn.messages)]
+    if waiting:
+        given = decided(turn, before, waiting)
+        return Start(given, _with(config, chatlock_unread=written(unread)), last, unread=unread)
+    if unread or before is None or anew:
+        return Start(to_input(unread or turn.messages), config, last, anew)
+    return Start(None, config, last)
+
+
+def after(start: Start, to_input: ToInput) -> Start:
+    """The run over the messages that the last one has left unread."""
+    return Start(to_input(start.unread), _with(head_of(start.config), chatlock_unread=""), start.upto)
+
+
+def has_decisions(turn: Turn | AsyncTurn, before: Any) -> bool:
+    """Whether the graph is to be asked what it waits for."""
+    return before is not None and bool(decisions_of(turn))
+
+
+def still_unread(turn: Turn | AsyncTurn, start: Start) -> list[Message]:
+    """What a question answers although the graph has not read it."""
+    return [*start.unread, *(message for message in texts_of(turn.messages) if message.seq > start.upto)]
 
 
 def adopted(turn: Turn | AsyncTurn, head: Any) -> tuple[Any, ...]:
     """What a saver is put to make an earlier turn's checkpoint this turn's: a run may go on to its end without another
     one, and whether it has answered is then told by this turn.
     """
-    configurable = head.config["configurable"]
-    thread = {"configurable": {name: configurable[name] for name in ("thread_id", "checkpoint_ns")}}
-    return head.parent_config or thread, head.checkpoint, {**head.metadata, "chatlock_token": turn.token}, {}
+    return put_again(head, chatlock_token=turn.token)
 
 
 def _resumable(turn: Turn | AsyncTurn, config: Config, run: Any) -> int:

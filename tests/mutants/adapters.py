@@ -6,6 +6,7 @@ from tests.mutants.mutant import (
     AGENTS,
     HOOKS,
     LANGGRAPH_LEFT,
+    LANGGRAPH_QUESTIONS,
     LANGGRAPH_RUNS,
     LANGGRAPH_SAVER,
     OTEL,
@@ -81,6 +82,20 @@ ADAPTERS = (
         'found.metadata.get("chatlock_thread") == qualified(turn.key)',
         'found.metadata.get("chatlock_thread")',
         f"{LANGGRAPH_LEFT} -k another_thread",
+    ),
+    Mutant(
+        "langgraph_decision_given_twice",
+        "middleware/langgraph_questions.py",
+        "question in given and asked_by in [interrupt.id for interrupt in waiting]",
+        "question in given",
+        f"{LANGGRAPH_QUESTIONS} -k together-noted",
+    ),
+    Mutant(
+        "langgraph_question_answers_what_is_unread",
+        "middleware/langgraph_questions.py",
+        "        chatlock_unread=written(unread),",
+        '        chatlock_unread="",',
+        f"{LANGGRAPH_QUESTIONS} -k 'read_after and memory-apart'",
     ),
     Mutant(
         "stopped_run_not_awaited",

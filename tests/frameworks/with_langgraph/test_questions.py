@@ -1,86 +1,129 @@
-"""LangGraph's interrupts: a person's decision answers the question that was asked, and no other."""
+"""LangGraph's interrupts suspend the turn; a decision answers the question that was asked, and no message is unread."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import interrupt
 
-from chatlock import AlreadyAnswered, AsyncChatlock, AsyncTurn, Queued
-from chatlock.middleware.langgraph import claimed, input_of
-from tests.frameworks.graphs import Log, asked, in_memory, logged, scene
+from chatlock import AlreadyAnswered, AsyncTurn, Chatlock, Queued
+from chatlock.middleware import langgraph_turns
+from chatlock.middleware.langgraph import FencedSaver, run_turn_sync, stream_turn
+from tests.frameworks.graphs import QUICK, Log, answering, asked, in_memory, logged, on_sqlite, scene, sync_saver
 
 
-def asking_twice(saver: Any) -> Any:
-    """A graph that asks whether to book, and then whether to pay."""
+def decide(state: Log, *names: str) -> Log:
+    """Asks for each name, if what was said last is a trip."""
+    said = [entry for entry in state["log"] if ":" not in entry]
+    return {"log": [f"{name}: {interrupt(name)}" for name in names if said[-1] == "trip"]}
 
-    def ask(name: str) -> Any:
-        return lambda state: {"log": [f"{name}: {interrupt(name)}"]}
 
-    builder = StateGraph(Log)
-    for before, name in ((START, "book"), ("book", "pay")):
-        builder.add_node(name, ask(name))
-        builder.add_edge(before, name)
+def graph_of(saver: Any, *nodes: tuple[str, ...]) -> Any:
+    """A graph whose nodes ask, one after the other."""
+    builder, before = StateGraph(Log), START
+    for names in nodes:
+        builder.add_node("-".join(names), lambda state, names=names: decide(state, *names))
+        builder.add_edge(before, "-".join(names))
+        before = "-".join(names)
     return builder.compile(checkpointer=saver)
 
 
-class Desk:
-    """A handler whose turns die where a test says so, after the graph has stopped and before the turn ends."""
-
-    def __init__(self, chat: AsyncChatlock, saver: Any, *, guarded: bool = True) -> None:
-        self.graph, self.dies, self.guarded = asking_twice(saver), False, guarded
-        chat.handler()(self.answer)
-
-    async def answer(self, turn: AsyncTurn) -> None:
-        run, said = claimed(turn), asked(turn.messages)
-        decision = next((message.payload for message in turn.messages if message.answers), None)
-        given = input_of(turn, await self.graph.aget_state(run["config"]), said)
-        await self.graph.ainvoke(given if self.guarded or not decision else Command(resume=decision), **run)
-        snapshot = await self.graph.aget_state(run["config"])
-        if self.dies:
-            self.dies = False
-            raise RuntimeError
-        if snapshot.interrupts:
-            await turn.suspend(snapshot.interrupts[0].value)
-        else:
-            await turn.finish(logged(snapshot))
+APART, TOGETHER = (("book",), ("pay",)), (("book", "pay"),)
+shapes = pytest.mark.parametrize("nodes", [APART, TOGETHER], ids=["apart", "together"])
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-@in_memory
+def dying(monkeypatch: pytest.MonkeyPatch, owner: Any = AsyncTurn, name: str = "suspend") -> Callable[[], None]:
+    """Arms the next call to die: after the graph has stopped, and before the turn ends."""
+    call, armed = getattr(owner, name), []
+
+    def die(*args: Any, **options: Any) -> Any:
+        if armed:
+            raise armed.pop()
+        return call(*args, **options)
+
+    monkeypatch.setattr(owner, name, die)
+    return lambda: armed.append(ZeroDivisionError())
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "at"),
+    [
+        ("memory", APART, (langgraph_turns, "noted")),
+        ("memory", TOGETHER, (langgraph_turns, "noted")),
+        ("memory", APART, (AsyncTurn, "suspend")),
+        ("postgres", TOGETHER, (AsyncTurn, "suspend")),
+    ],
+    ids=["apart-noted", "together-noted", "apart-asked", "together-asked"],
+)
 def test_decision_is_not_given_to_a_question_that_nobody_was_asked(
-    kind: str, url: str, tenant: str, guarded: bool
+    kind: str, url: str, tenant: str, nodes: Any, at: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def decide() -> None:
+    async def act() -> None:
         async with scene(kind, url, tenant) as (chat, saver):
-            desk = Desk(chat, saver, guarded=guarded)
+            die = dying(monkeypatch, *at)
+            chat.handler()(answering(graph_of(saver, *nodes)))
             first = await chat.submit("t", "trip")
-            desk.dies = True
+            die()
             second = await chat.answer("t", first.question, "yes")
-            if not guarded:
-                assert second.reply == ["trip", "book: yes", "pay: yes"]
-                return
             assert (first.reply, second.reply) == ("book", "pay")
             last = await chat.answer("t", second.question, "no")
             assert last.reply == ["trip", "book: yes", "pay: no"]
 
-    asyncio.run(decide())
+    asyncio.run(act())
+
+
+@shapes
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_message_that_comes_while_a_question_is_open_is_read_after_the_decisions(
+    kind: str, url: str, tenant: str, nodes: Any
+) -> None:
+    async def act() -> None:
+        async with scene(kind, url, tenant) as (chat, saver):
+            chat.handler()(answering(graph_of(saver, *nodes)))
+            first = await chat.submit("t", "trip")
+            await chat.submit("t", "window seat", message_id="w", wait_ms=0)
+            second = await chat.answer("t", first.question, "yes")
+            assert second.reply == (await chat.status("t", "w")).reply == "pay"
+            last = await chat.answer("t", second.question, "no")
+            assert last.reply == ["trip", "book: yes", "pay: no", "window seat"]
+
+    asyncio.run(act())
 
 
 @in_memory
-def test_older_decision_beside_the_one_that_was_asked_for_is_not_taken(kind: str, url: str, tenant: str) -> None:
+def test_message_that_a_question_answered_unread_is_read_though_nobody_decides(
+    kind: str, url: str, tenant: str
+) -> None:
+    async def act() -> None:
+        async with scene(kind, url, tenant) as (chat, saver):
+            chat.handler()(answering(graph_of(saver, *APART)))
+            first = await chat.submit("t", "trip")
+            await chat.submit("t", "window seat", wait_ms=0)
+            second = await chat.answer("t", first.question, "yes")
+            await chat.cancel("t", second.question)
+            last = await chat.submit("t", "never mind")
+            assert last.reply == ["trip", "book: yes", "window seat", "never mind"]
+
+    asyncio.run(act())
+
+
+@in_memory
+def test_older_decision_beside_the_one_that_was_asked_for_is_not_taken(
+    kind: str, url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A retry with the oldest message alone asks anew; the first decision stays beside the second."""
 
-    async def decide() -> None:
+    async def act() -> None:
         async with scene(kind, url, tenant) as (chat, saver):
-            desk = Desk(chat, saver)
+            die = dying(monkeypatch)
+            chat.handler()(answering(graph_of(saver, *APART)))
             first = await chat.submit("t", "trip")
-            await chat.submit("t", "by train", message_id="m2", wait_ms=0)
-            desk.dies = True
+            await chat.submit("t", "trip", message_id="m2", wait_ms=0)
+            die()
             await chat.answer("t", first.question, "yes", wait_ms=0)
             while not isinstance(again := await chat.status("t", "m2"), AlreadyAnswered):
                 await chat.sweep_once()
@@ -88,7 +131,28 @@ def test_older_decision_beside_the_one_that_was_asked_for_is_not_taken(kind: str
             assert isinstance(await chat.status("t", first.question), Queued)
             last = await chat.answer("t", again.question, "no")
             assert last.reply == "pay"
-            values = (await desk.graph.aget_state({"configurable": {"thread_id": f"{quote(tenant)}/t"}})).values
-            assert values["log"][-1] == "book: no"
+            done = await chat.answer("t", last.question, "no")
+            assert done.reply == ["trip", "trip", "book: no", "pay: no"]
 
-    asyncio.run(decide())
+    asyncio.run(act())
+
+
+@on_sqlite
+def test_sync_code_and_streams_suspend_too(kind: str, url: str, tenant: str) -> None:
+    with Chatlock(url, tenant=tenant, poller=False, limits=QUICK) as chat, sync_saver(kind, url) as inner:
+        graph = graph_of(FencedSaver(inner), *APART)
+        chat.handler()(lambda turn: run_turn_sync(turn, graph, asked, logged) and None)
+        first = chat.submit("t", "trip")
+        chat.submit("t", "window seat", wait_ms=0)
+        second = chat.answer("t", first.question, "yes")
+        assert (first.reply, second.reply) == ("book", "pay")
+        assert chat.answer("t", second.question, "no").reply == ["trip", "book: yes", "pay: no", "window seat"]
+
+    async def stream() -> None:
+        async with scene("memory", url, tenant) as (chat, saver):
+            async with chat.turn("s", "trip", message_id="m") as turn:
+                chunks = [chunk async for chunk in stream_turn(turn, graph_of(saver, *APART), asked, logged)]
+            assert "__interrupt__" in chunks[-1]
+            assert (await chat.status("s", "m")).question == turn.step_key("question:1")
+
+    asyncio.run(stream())
