@@ -106,6 +106,7 @@ class ClientOptions(TypedDict, total=False):
     limits: Limits
     """Times and bounds of the protocol; give all processes of a database the same.  Default: Limits()."""
     wake: Channel | None
-    """chatlock.wake.redis.RedisWake or chatlock.wake.postgres.PostgresWake: waiters in other processes start at once.
+    """chatlock.wake.redis.RedisWake or chatlock.wake.postgres.PostgresWake: waiters and pollers elsewhere start
+    at once.
     Default: None = they look every second.
     """

@@ -93,6 +93,10 @@ class Place:
         self._refused()
         if not isinstance(stored.outcome, Queued):
             return stored.outcome
+        if (
+            not self._claims and stored.outcome.position == 0 and stored.outcome.turn is None
+        ):  # it is for another client
+            self._flows.changed(self._what.key, due=True, elsewhere=True)
         return stored.outcome if self._waiter is None else await self.next()
 
     def answered(self, core: TurnCore) -> Answered:

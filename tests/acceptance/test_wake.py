@@ -6,11 +6,12 @@ Where the next look is an hour away, only a wake, or the full look after a new s
 from __future__ import annotations
 
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chatlock import Answered, Chatlock, Turn
+from chatlock import Answered, Chatlock, Limits, Queued, Turn
 from chatlock.inputs import Key, key_hash
 from chatlock.wake import channel as channels
 from chatlock.wake import redis as redis_wake
@@ -257,6 +258,23 @@ def test_sender_whose_connection_was_cut_sends_again(wire: Wire, monkeypatch: py
     sender.close()
 
 
+def test_message_that_its_client_only_stores_is_begun_at_once_elsewhere(wire: Wire) -> None:
+    """The poller there looks when its listener subscribes, and sweeps again in an hour."""
+    wake, begun, listens = wire.channel(), threading.Event(), threading.Event()
+    listening = wake._listening
+    wake._listening = lambda: (listening(), listens.set())  # type: ignore[method-assign, assignment]
+    with (
+        Chatlock(wire.database.url, tenant=TENANT, wake=wake, limits=Limits(sweep_ms=HOUR_S * 1000)) as worker,
+        Chatlock(wire.database.url, tenant=TENANT, poller=False, wake=wire.channel()) as web,
+    ):
+        worker.handler()(lambda turn: begun.set())
+        worker.setup()
+        assert listens.wait(20)
+        until(lambda: not worker._poller._nudged)
+        assert isinstance(web.submit("thread", "hello", wait_ms=0), Queued)
+        assert begun.wait(20)
+
+
 # -- what travels ------------------------------------------------------------------------------------------------------
 def test_uncontended_turns_send_nothing_and_contended_ones_hashes_alone(wire: Wire) -> None:
     wake = wire.channel()
@@ -280,3 +298,23 @@ def test_uncontended_turns_send_nothing_and_contended_ones_hashes_alone(wire: Wi
         names = wire.travelled(contended)
         assert set(names) == {NAME}
         assert all(re.fullmatch("[0-9a-f]{64}", name) for name in names)
+
+
+def test_of_what_a_client_only_stores_the_next_message_of_a_free_thread_travels_alone(wire: Wire) -> None:
+    """Whoever ends a turn will wake those who go on, and whoever is woken finds all that waits."""
+    wake = wire.channel()
+    with Chatlock(wire.database.url, tenant=TENANT, poller=False, wake=wake) as chat:
+
+        def store(thread: str) -> list[str]:
+            def messages() -> None:
+                for number in range(3):
+                    assert isinstance(chat.submit(thread, "hello", message_id=f"m{number}", wait_ms=0), Queued)
+                    wake.flush()
+
+            return wire.travelled(messages)
+
+        assert store("thread") == [NAME]
+        turn = chat.begin("busy", "first")
+        assert isinstance(turn, Turn)
+        assert store("busy") == []
+        turn.finish("done")

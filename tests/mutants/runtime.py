@@ -5,6 +5,21 @@ from __future__ import annotations
 from tests.mutants.mutant import EXECUTOR, Mutant, on_sqlite
 
 RUNTIME = (
+    # -- wakes ---------------------------------------------------------------------------------------------------
+    Mutant(
+        "stored_alone_wakes_nobody",
+        "place.py",
+        "stored.outcome.position == 0 and stored.outcome.turn is None",
+        "stored.outcome.position < 0",
+        "tests/acceptance/test_wake.py -k only_stores",
+    ),
+    Mutant(
+        "every_stored_message_wakes",
+        "place.py",
+        "stored.outcome.position == 0 and stored.outcome.turn is None",
+        "stored.outcome.position >= 0",
+        "tests/acceptance/test_wake.py -k only_stores",
+    ),
     # -- executor ------------------------------------------------------------------------------------------------
     Mutant(
         "commit_never_unknown",
