@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from chatlock import AsyncTurn, Turn
@@ -25,10 +26,12 @@ from chatlock.middleware.langgraph_turns import (
     ToReply,
     begun,
     begun_sync,
+    closing,
     drained,
     drained_sync,
     ended,
     ended_sync,
+    stopped,
 )
 from chatlock.middleware.stopping import stoppable, stoppable_items
 
@@ -78,7 +81,8 @@ async def stream_turn(
     start: Start | None = await begun(turn, graph, to_input, config_of(turn, config))
     while start is not None:
         run = graph.astream(start.input, **claimed(turn, start.config), **options)
-        async with drained(turn), aclosing(stoppable_items(turn, run, run.aclose)) as chunks:
+        end = closing(turn, graph, start.config, run)
+        async with drained(turn, graph, start.config), aclosing(stoppable_items(turn, run, end)) as chunks:
             async for chunk in chunks:
                 yield chunk
         start, _ = await ended(turn, graph, start, to_input, to_reply)
@@ -109,7 +113,8 @@ async def run_turn(
     """
     start: Start | None = await begun(turn, graph, to_input, config_of(turn, config))
     while start is not None:
-        async with drained(turn), stoppable(turn):
+        end = partial(stopped, turn, graph, start.config)
+        async with drained(turn, graph, start.config), stoppable(turn, end):
             await graph.ainvoke(start.input, **claimed(turn, start.config), **options)
         start, snapshot = await ended(turn, graph, start, to_input, to_reply)
     return snapshot
@@ -127,7 +132,7 @@ def run_turn_sync(
     """See run_turn.  A run is stopped at the end of its step."""
     start: Start | None = begun_sync(turn, graph, to_input, config_of(turn, config))
     while start is not None:
-        with drained_sync(turn):
+        with drained_sync(turn, graph, start.config):
             graph.invoke(start.input, **claimed(turn, start.config), **options)
         start, snapshot = ended_sync(turn, graph, start, to_input, to_reply)
     return snapshot

@@ -86,6 +86,11 @@ def _edited(turn: Turn | AsyncTurn, found: Any) -> bool:
     return _token(found) == turn.token and found.metadata["source"] not in RUN
 
 
+def is_of(turn: Turn | AsyncTurn, found: Any) -> bool:
+    """Whether this turn's run has stored it, or goes on from it."""
+    return _may_be_left(turn, found) and _token(found) == turn.token
+
+
 def _token(found: Any) -> int:
     return int(found.metadata["chatlock_token"])
 
@@ -146,7 +151,11 @@ def adopted(turn: Turn | AsyncTurn, head: Any) -> tuple[Any, ...]:
 
 
 def _resumable(turn: Turn | AsyncTurn, config: Config, run: Any) -> int:
-    """The seq of the last message of the run, if this turn has all of them and begins with the same; else 0."""
+    """The seq of the run's last message, if this turn begins with the same and has all of them; 0 if not, or if that
+    turn was asked to stop.
+    """
+    if run.get("chatlock_stopped"):
+        return 0
     held = [message.seq for message in turn.messages if message.seq <= run["chatlock_upto"]]
     same = run["chatlock_run"] == config["configurable"]["chatlock_run"] and len(held) == run.get("chatlock_count")
     return held[-1] if same else 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 from chatlock import AsyncTurn, ClaimLost, InvalidInput, Turn
 from chatlock.middleware import framework
-from chatlock.middleware.langgraph_questions import noted
+from chatlock.middleware.langgraph_questions import noted, put_again
 from chatlock.middleware.langgraph_runs import (
     Config,
     Start,
@@ -17,6 +17,7 @@ from chatlock.middleware.langgraph_runs import (
     after,
     has_decisions,
     head_of,
+    is_of,
     left_at_head,
     left_at_head_sync,
     start_of,
@@ -100,25 +101,58 @@ def ended_sync(turn: Turn, graph: Any, start: Start, to_input: ToInput, to_reply
     return None, snapshot
 
 
+async def stopped(turn: AsyncTurn, graph: Any, config: Config) -> None:
+    """Notes at what a turn has stored that it was asked to stop: the next one starts over."""
+    saver = _saver(graph)
+    head = await saver.aget_tuple(head_of(config)) if turn.cancelled and not turn.lost else None
+    if head is not None and is_of(turn, head):
+        async with saver.aheld(config) as held:
+            await held.aput(*put_again(head, chatlock_stopped=True))
+
+
+def closing(turn: AsyncTurn, graph: Any, config: Config, run: Any) -> Callable[[], Awaitable[None]]:
+    """Ends a stream once, however often it is called: the turn may be released by then."""
+    over = False
+
+    async def end() -> None:
+        nonlocal over
+        if not over:
+            over = True
+            await run.aclose()
+            await stopped(turn, graph, config)
+
+    return end
+
+
+def stopped_sync(turn: Turn, graph: Any, config: Config) -> None:
+    """See stopped."""
+    saver = _saver(graph)
+    head = saver.get_tuple(head_of(config)) if turn.cancelled and not turn.lost else None
+    if head is not None and is_of(turn, head):
+        with saver.held(config) as held:
+            held.put(*put_again(head, chatlock_stopped=True))
+
+
 @asynccontextmanager
-async def drained(turn: AsyncTurn) -> AsyncIterator[None]:
+async def drained(turn: AsyncTurn, graph: Any, config: Config) -> AsyncIterator[None]:
     """A run that came to the end of its step before it was cancelled is stopped in the same way."""
     try:
         yield
     except GraphDrained:
         if not turn.cancelled:
             raise
-        await give_up(turn)
+        await give_up(turn, lambda: stopped(turn, graph, config))
 
 
 @contextmanager
-def drained_sync(turn: Turn) -> Iterator[None]:
+def drained_sync(turn: Turn, graph: Any, config: Config) -> Iterator[None]:
     """A run is stopped at the end of its step."""
     try:
         yield
     except GraphDrained:
         if not turn.cancelled:
             raise
+        stopped_sync(turn, graph, config)
         if not turn.lost:
             turn.release()
         raise ClaimLost(STOPPED) from None

@@ -29,8 +29,8 @@ def agent_of(inside: Callable[[], Awaitable[None]]) -> Any:
     return Agent(name="a", model=ScriptedModel([ModelStep.respond(answer)]))
 
 
-def graph_of(inside: Callable[[], Awaitable[None]]) -> Any:
-    return Steps(in_b=inside).graph(langgraph.FencedSaver(InMemorySaver()))
+def graph_of(inside: Callable[[], Awaitable[None]] | None, saver: Any = None) -> Any:
+    return Steps(in_b=inside).graph(langgraph.FencedSaver(saver or InMemorySaver()))
 
 
 async def drained(items: AsyncIterator[Any]) -> None:
@@ -124,6 +124,30 @@ def test_work_that_ends_all_the_same_is_not_stopped(sqlite_database: Database) -
     asyncio.run(end())
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_graph_starts_over_with_all_that_is_pending_after_an_interrupt(
+    sqlite_database: Database, streams: bool
+) -> None:
+    saver = InMemorySaver()
+
+    async def run(turn: AsyncTurn, inside: Callable[[], Awaitable[None]]) -> None:
+        if streams:
+            await drained(langgraph.stream_turn(turn, graph_of(inside, saver), asked, logged))
+        else:
+            await langgraph.run_turn(turn, graph_of(inside, saver), asked, logged)
+
+    async def interrupt() -> None:
+        async with hanging(sqlite_database, run, []) as (chat, _, task):
+            await chat.submit("t", "q2", policy="interrupt", wait_ms=0)
+            with pytest.raises(ClaimLost):
+                await task
+            async with chat.turn("t", "q3") as turn:
+                snapshot = await langgraph.run_turn(turn, graph_of(None, saver), asked, logged)
+            assert logged(snapshot) == ["q", "q2", "q3", "a", "b", "c"]
+
+    asyncio.run(interrupt())
+
+
 def test_stop_ends_a_sync_run_at_the_end_of_its_step(sqlite_database: Database) -> None:
     with Chatlock(sqlite_database.url, tenant="acme", poller=False) as chat:
         turn = chat.begin("t", "q")
@@ -134,4 +158,4 @@ def test_stop_ends_a_sync_run_at_the_end_of_its_step(sqlite_database: Database) 
         assert steps.ran == ["a", "b"]
         steps.in_b = None
         with chat.turn("t", "q2") as again:
-            assert logged(langgraph.run_turn_sync(again, graph, asked, logged)) == ["q", "a", "b", "c"]
+            assert logged(langgraph.run_turn_sync(again, graph, asked, logged)) == ["q", "q2", "a", "b", "c"]

@@ -98,6 +98,13 @@ ADAPTERS = (
         f"{LANGGRAPH_QUESTIONS} -k 'read_after and memory-apart'",
     ),
     Mutant(
+        "langgraph_resumes_what_was_stopped",
+        "middleware/langgraph_runs.py",
+        'if run.get("chatlock_stopped"):',
+        "if not run:",
+        "tests/frameworks/test_stopping.py -k starts_over",
+    ),
+    Mutant(
         "stopped_run_not_awaited",
         "middleware/stopping.py",
         "    await end()\n    if not",
