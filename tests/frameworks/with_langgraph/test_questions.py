@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
-from chatlock import AlreadyAnswered, AsyncTurn, Chatlock, Queued
+from chatlock import AlreadyAnswered, AsyncTurn, Chatlock, Queued, Turn
 from chatlock.middleware import langgraph_turns
-from chatlock.middleware.langgraph import FencedSaver, run_turn_sync, stream_turn
+from chatlock.middleware.langgraph import FencedSaver, claimed, run_turn_sync, stream_turn
+from chatlock.testing import Case, Drill
 from tests.frameworks.graphs import QUICK, Log, answering, asked, in_memory, logged, on_sqlite, scene, sync_saver
 
 
@@ -156,3 +158,25 @@ def test_sync_code_and_streams_suspend_too(kind: str, url: str, tenant: str) -> 
             assert (await chat.status("s", "m")).question == turn.step_key("question:1")
 
     asyncio.run(stream())
+
+
+class Read:
+    """What the graph has read at the end, and what is kept for it."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+
+def test_every_message_is_read_once_or_kept_whatever_dies(chatlock_drill: Drill, chatlock_url: str) -> None:
+    def answer(world: Read, turn: Turn) -> None:
+        with sync_saver("sqlite", chatlock_url) as inner:
+            graph = graph_of(FencedSaver(inner), *APART)
+            run_turn_sync(turn, graph, asked, logged)
+            snapshot = graph.get_state(claimed(turn)["config"])
+            kept = json.loads(snapshot.metadata["chatlock_unread"] or "[]")
+            world.read = [*logged(snapshot), *(message["payload"] for message in kept)]
+
+    def once(case: Case) -> None:
+        assert case.world.read == list(case.messages.values())
+
+    chatlock_drill.run(answer, world=Read, messages=["trip"], check=once)
