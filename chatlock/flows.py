@@ -276,8 +276,9 @@ class Flows:
             await self.store.io.shielded(self.leave_turn(core, error, request, stopped))
             if stopped or not isinstance(error, (Exception, *HANDED_BACK)):
                 raise
-            fields = core.claim.named() | {"error": type(error).__name__}
-            log.warning("turn.failed: %s", place_of(error, handler.call), extra=fields)
+            if core.ended != "released" or not isinstance(error, ClaimLost):  # else it was released on purpose before
+                fields = core.claim.named() | {"error": type(error).__name__}
+                log.warning("turn.failed: %s", place_of(error, handler.call), extra=fields)
         finally:
             exit_turn(core, self.hooks)
         return core.finished.granted if core.finished is not None else None

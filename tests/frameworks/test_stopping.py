@@ -94,6 +94,24 @@ def test_stop_ends_the_run_and_then_releases_the_turn(
     asyncio.run(stop())
 
 
+def test_turn_of_a_handler_that_is_stopped_is_no_failed_one(
+    sqlite_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stop() -> None:
+        async with AsyncChatlock(sqlite_database.url, tenant="acme", poller=False) as chat:
+
+            @chat.handler()
+            async def answer(turn: AsyncTurn) -> None:
+                async with stoppable(turn):
+                    await chat.cancel("t", turn=turn.token, queued="cancel")
+                    await asyncio.Event().wait()
+
+            assert isinstance(await chat.submit("t", "q"), Cancelled)
+
+    asyncio.run(stop())
+    assert not [record for record in caplog.records if record.message.startswith("turn.failed")]
+
+
 @pytest.mark.parametrize("stopped_too", [False, True])
 def test_caller_who_is_cancelled_is_not_told_of_a_stop(sqlite_database: Database, stopped_too: bool) -> None:
     async def cancel() -> None:
