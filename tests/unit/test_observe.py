@@ -134,13 +134,14 @@ def said() -> dict[str, tuple[set[str], set[str]]]:
         for node in ast.walk(tree):
             match node:
                 case ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[ast.Constant(value=text), *_]
+                    func=ast.Attribute(value=ast.Name(id="log"), attr=level),
+                    args=[ast.Constant(value=text), *_] | [ast.Name(id="level"), ast.Constant(value=text), *_],
                 ):
                     given = [word.value for word in node.keywords if word.arg == "extra"]
                     fields = [kept[value.id] if isinstance(value, ast.Name) else value for value in given]
                     for event in names_of(text):
                         levels, names = found.setdefault(event, (set(), set()))
-                        levels.add("error" if level == "exception" else level)
+                        levels |= {"log": {"warning", "error"}, "exception": {"error"}}.get(level, {level})
                         names |= {key.value for value in fields for key in value.keys}  # type: ignore[attr-defined]
     return found
 
