@@ -111,7 +111,7 @@ def token_rises(s: Step) -> Iterator[str]:
         yield f"its new life began with token {a.token}, after {b.token}"
     if s.began and a.token <= b.token and b.status != Status.ABSENT:
         yield f"it was claimed again under token {a.token}"
-    if s.ended is not None and s.op in BY_OTHERS and a.token <= b.token:
+    if s.ended is not None and s.op in BY_OTHERS and a.token <= b.token + s.began:
         yield f"turn {b.token} was ended by {s.op} and not fenced out"
     if a.status == Status.DELETED != b.status and a.token <= b.token:
         yield f"it was deleted, and its token is still {a.token}"
