@@ -36,10 +36,11 @@ RARE = {
 
 SOON = (1, 5, 10)
 IN_SIM = """\
-`{command}` lets the simulation alone judge the seeded bugs of what it runs, by so many seeds. It finds {caught} of the
-{judged} of {mutants} that it was given, by number of seeds: {soon}. The others are left to the tests that they name.
-Among them are rules of what it does not run (dispatch to workers, limits of tenants, estimates, caps, preconditions), some
-that SQLite, where writers stand in line, does not need, and others that so few seeds meet too seldom: {missed}.
+`{command}` lets the simulation alone judge the seeded bugs of what it runs, by so many seeds. It finds {caught} of
+the {judged} that it was given of {mutants}, by number of seeds: {soon}. The others are left to the tests that they
+name. Among them are rules of what it does not run (dispatch to workers, limits of tenants, estimates, caps,
+preconditions), some that SQLite, where writers stand in line, does not need, and others that so few seeds meet too
+seldom: {missed}.
 """
 
 MUTMUT = """\
