@@ -152,9 +152,14 @@ def test_claim_comes_back_and_the_message_is_answered_once(
 def test_handler_that_forgets_to_finish_is_charged(
     chat: AsyncChatlock, loop: asyncio.Runner, served: Database, thread: str, make: Make
 ) -> None:
+    class Listening(StreamingResponse):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await super().__call__(scope, receive, send)
+            assert (await receive())["type"] == "http.disconnect"
+
     class Forgetful(Script):
         async def respond(self, held: AsyncTurn) -> StreamingResponse:
-            return StreamingResponse(iter(["done"]))
+            return Listening(iter(["done"]))
 
     async def play() -> None:
         exchange = Exchange(make(chat, Forgetful("never"), ""), f"/{thread}")

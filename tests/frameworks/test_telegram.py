@@ -152,7 +152,7 @@ def test_what_is_not_for_the_agent_goes_to_the_app(framework: str, sqlite_databa
                 said(5, chat=GROUP, is_automatic_forward=True, **{"from": TELEGRAM}),
             ):
                 await scene.bot.feed(update)
-            await eventually(lambda: len(scene.bot.heard) == 5)
+            await eventually(lambda: len(scene.bot.heard) == 5 or scene.turns)
             assert scene.bot.heard == [1, 2, 3, 4, 5]
             await scene.bot.feed(said(6, None, caption="look", location={"latitude": 1.0, "longitude": 1.0}))
             await eventually(lambda: scene.api.sent)

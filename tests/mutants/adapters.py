@@ -1,4 +1,4 @@
-"""Traces, and the adapters of agent frameworks and channels."""
+"""Traces, and the adapters of agent frameworks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tests.mutants.mutant import (
     LANGGRAPH_RUNS,
     LANGGRAPH_SAVER,
     OTEL,
-    SLACK,
-    TELEGRAM,
+    STOPPING,
     Mutant,
 )
 
@@ -105,11 +104,116 @@ ADAPTERS = (
         "tests/frameworks/test_stopping.py -k starts_over",
     ),
     Mutant(
+        "langgraph_run_of_a_cancelled_message_goes_on",
+        "middleware/langgraph_runs.py",
+        ' and len(held) == run.get("chatlock_count")',
+        "",
+        f"{LANGGRAPH_LEFT} -k starts_over",
+    ),
+    Mutant(
+        "langgraph_first_run_is_never_forgotten",
+        "middleware/langgraph_runs.py",
+        "anew = before is None",
+        "anew = False",
+        f"{LANGGRAPH_LEFT} -k memory-cancel",
+    ),
+    Mutant(
+        "langgraph_first_run_is_never_forgotten_in_sync",
+        "middleware/langgraph.py",
+        'held.delete_thread(config["configurable"]["thread_id"])',
+        "pass",
+        f"{LANGGRAPH_LEFT} -k withdrawn_run_is_left_out_in_sync",
+    ),
+    Mutant(
+        "langgraph_answer_of_a_resumed_run_is_the_earlier_turns",
+        "middleware/langgraph_runs.py",
+        '"chatlock_token": turn.token}, {}',
+        '"chatlock_token": _token(head)}, {}',
+        f"{LANGGRAPH_LEFT} -k 'later_turn_answered_without and memory'",
+    ),
+    Mutant(
+        "langgraph_answer_of_a_resumed_run_is_lost_in_sync",
+        "middleware/langgraph.py",
+        "                held.put(*adopted(turn, start.resumed))",
+        "                pass",
+        f"{LANGGRAPH_LEFT} -k answered_is_kept_in_sync",
+    ),
+    Mutant(
+        "langgraph_reply_is_that_of_the_first_checkpoint",
+        "middleware/langgraph_runs.py",
+        'if name != "checkpoint_id"}',
+        'if name != "thread_ts"}',
+        f"{LANGGRAPH_RUNS} -k 'earlier_checkpoint and memory'",
+    ),
+    Mutant(
+        "langgraph_edit_is_a_run",
+        "middleware/langgraph_runs.py",
+        'RUN = ("input", "loop")',
+        'RUN = ("input", "loop", "update")',
+        f"{LANGGRAPH_RUNS} -k 'edit_before and memory'",
+    ),
+    Mutant(
+        "langgraph_decision_answers_the_next_question",
+        "middleware/langgraph_runs.py",
+        "if asked in decisions else None",
+        "if asked in decisions else Command(resume=next(iter(decisions.values())))",
+        f"{LANGGRAPH_QUESTIONS} -k nobody_was_asked",
+    ),
+    Mutant(
+        "langgraph_older_decision_is_taken",
+        "middleware/langgraph_runs.py",
+        "Command(resume=decisions[asked])",
+        "Command(resume=next(iter(decisions.values())))",
+        f"{LANGGRAPH_QUESTIONS} -k older_decision",
+    ),
+    Mutant(
+        "stopped_run_keeps_its_claim",
+        "middleware/stopping.py",
+        "    if not turn.lost:\n        await turn.release()\n",
+        "",
+        f"{STOPPING} -k agents-run",
+    ),
+    Mutant(
+        "stopped_run_keeps_its_claim_in_sync",
+        "middleware/langgraph.py",
+        "        if not turn.lost:\n            turn.release()\n",
+        "",
+        f"{STOPPING} -k sync_run",
+    ),
+    Mutant(
+        "stopped_run_ends_as_the_graph_does",
+        "middleware/langgraph.py",
+        "        raise ClaimLost(STOPPED) from None",
+        "        raise",
+        f"{STOPPING} -k sync_run",
+    ),
+    Mutant(
+        "stop_hides_that_the_caller_is_cancelled",
+        "middleware/stopping.py",
+        "stopped = fired and task.cancelling() == before + 1",
+        "stopped = fired",
+        f"{STOPPING} -k 'not_told_of_a_stop and True'",
+    ),
+    Mutant(
+        "cancelled_caller_is_told_of_a_stop",
+        "middleware/stopping.py",
+        "stopped = fired and task.cancelling() == before + 1",
+        "stopped = task.cancelling() == before + 1",
+        f"{STOPPING} -k 'not_told_of_a_stop and False'",
+    ),
+    Mutant(
+        "stop_leaves_the_task_cancelled",
+        "middleware/stopping.py",
+        "        if fired:\n            task.uncancel()\n",
+        "",
+        f"{STOPPING} -k ends_all_the_same",
+    ),
+    Mutant(
         "stopped_run_not_awaited",
         "middleware/stopping.py",
         "    await end()\n    if not",
         "    if not",
-        "tests/frameworks/test_stopping.py -k agents-stream",
+        f"{STOPPING} -k agents-stream",
     ),
     Mutant(
         "agents_history_apart_from_the_finish",
@@ -131,33 +235,5 @@ ADAPTERS = (
         "            task.cancel()",
         "            pass",
         f"{AGENTS} -k hangs",
-    ),
-    Mutant(
-        "inbox_confirms_what_is_not_stored",
-        "middleware/inbox.py",
-        "return await Submitting(self._turns, lambda on_stored: submit(on_stored=on_stored)).refused()",
-        "return None if self._turns.start(submit()) else None",
-        f"{SLACK} -k 'sends_again and async'",
-    ),
-    Mutant(
-        "slack_message_is_another_by_its_delivery",
-        "middleware/slack.py",
-        'event["ts"], _payload(event))',
-        'event["type"] + event["ts"], _payload(event))',
-        f"{SLACK} -k 'over_kinds and sync'",
-    ),
-    Mutant(
-        "telegram_chain_of_replies_is_a_topic",
-        "middleware/telegram_updates.py",
-        "message.message_thread_id if message.is_topic_message else None",
-        "message.message_thread_id",
-        f"{TELEGRAM} -k thread_is",
-    ),
-    Mutant(
-        "aiogram_error_handler_hears_of_what_was_not_stored",
-        "middleware/aiogram.py",
-        "raise CancelHandler from error",
-        "raise",
-        f"{TELEGRAM} -k 'sends_again and aiogram'",
     ),
 )

@@ -12,10 +12,13 @@ DISPATCH = "tests/races/test_recovery.py -k lease"
 LANGGRAPH_LEFT = "tests/frameworks/with_langgraph/test_left.py"
 LANGGRAPH_QUESTIONS = "tests/frameworks/with_langgraph/test_questions.py"
 LANGGRAPH_SAVER = "tests/frameworks/with_langgraph/test_saver.py"
+LANGGRAPH_QUESTIONS = "tests/frameworks/with_langgraph/test_questions.py"
 LANGGRAPH_RUNS = "tests/frameworks/with_langgraph/test_runs.py"
 AGENTS = "tests/frameworks/with_openai_agents/test_history.py"
+STOPPING = "tests/frameworks/test_stopping.py"
 SLACK = "tests/frameworks/test_slack.py"
 TELEGRAM = "tests/frameworks/test_telegram.py"
+HANDLERS = "tests/unit/test_handlers.py"
 OTEL = "tests/frameworks/test_otel.py -k 'turn_elsewhere or real_worker'"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import EXECUTOR, Mutant, on_sqlite
+from tests.mutants.mutant import EXECUTOR, HANDLERS, Mutant, on_sqlite
 
 RUNTIME = (
     # -- wakes ---------------------------------------------------------------------------------------------------
@@ -232,5 +232,34 @@ RUNTIME = (
         "c.incarnation, seq or c.from_seq + 1, name)",
         "c.incarnation, c.from_seq + 1, name)",
         on_sqlite("turn_memory"),
+    ),
+    # -- events of a stream --------------------------------------------------------------------------------------
+    Mutant(
+        "stream_half_an_answer_is_all_of_it",
+        "client_base.py",
+        'first != f"{outcome.incarnation}-{outcome.turn}-1"',
+        "not first",
+        f"{HANDLERS} -k reply_comes",
+    ),
+    Mutant(
+        "stream_chunks_of_an_earlier_turn_stand_for_the_later_ones",
+        "client_base.py",
+        'return first if first.rpartition("-")[0] == chunk.id.rpartition("-")[0] else chunk.id',
+        "return first or chunk.id",
+        f"{HANDLERS} -k reply_comes",
+    ),
+    Mutant(
+        "stream_sends_what_no_reply_may_hold",
+        "handlers.py",
+        "                check_chunk(chunk)\n",
+        "",
+        on_sqlite("stream", "broken_off_is_closed"),
+    ),
+    Mutant(
+        "stream_takes_any_wait",
+        "client_base.py",
+        'checked_wait(options.get("wait_ms", WAIT_MS))',
+        'options.get("wait_ms", WAIT_MS)',
+        "tests/unit/test_inputs.py -k stream_is_refused",
     ),
 )
