@@ -86,7 +86,7 @@ CHANNELS = (
         "telegram_direct_messages_are_one_thread",
         "middleware/telegram_updates.py",
         'f":{self.direct_topic}"',
-        '":"',
+        '""',
         f"{TELEGRAM} -k 'thread_is and telegram'",
     ),
     Mutant(
