@@ -209,6 +209,20 @@ ADAPTERS = (
         f"{STOPPING} -k ends_all_the_same",
     ),
     Mutant(
+        "model_is_told_of_a_payload_without_text",
+        "middleware/contents.py",
+        "if not isinstance(content, str | list):",
+        "if isinstance(payload, bytes):",
+        "tests/frameworks/test_contents.py -k refused_by_name",
+    ),
+    Mutant(
+        "stopped_turn_is_logged_as_failed",
+        "flows.py",
+        'if core.ended != "released" or not isinstance(error, ClaimLost):',
+        'if core.ended != "released" or isinstance(error, ClaimLost):',
+        f"{STOPPING} -k no_failed_one",
+    ),
+    Mutant(
         "stopped_run_not_awaited",
         "middleware/stopping.py",
         "    await end()\n    if not",

@@ -233,6 +233,20 @@ RUNTIME = (
         "c.incarnation, c.from_seq + 1, name)",
         on_sqlite("turn_memory"),
     ),
+    Mutant(
+        "mistyped_uri_makes_a_file",
+        "urls.py",
+        'database = url.database or ""\n    return unquote(urlsplit(database).path) if database.startswith("file:") else database',
+        'database = url.database or ""\n    return "/" if database.startswith("file:") else database',
+        f"{EXECUTOR} -k only_setup_makes_the_file",
+    ),
+    Mutant(
+        "two_uris_are_one_database",
+        "urls.py",
+        "return None, Path(_file(url)).resolve()",
+        'return None, None if (url.database or "").startswith("file:") else Path(_file(url)).resolve()',
+        "tests/unit/test_parsers.py -k apart",
+    ),
     # -- events of a stream --------------------------------------------------------------------------------------
     Mutant(
         "stream_half_an_answer_is_all_of_it",

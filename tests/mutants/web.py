@@ -139,6 +139,20 @@ WEB = (
         "reply(answer_to_submit(error.outcome, path_of(request.scope)))",
         "tests/frameworks/test_adapters.py -k 'nowhere and fastapi'",
     ),
+    Mutant(
+        "http_body_of_a_form_is_taken",
+        "middleware/asked.py",
+        'if not _JSON.fullmatch(headers.get("content-type", "").strip()):',
+        'if not headers.get("content-type", "").strip():',
+        f"{ENDPOINTS} 'another_kind and asgi'",
+    ),
+    Mutant(
+        "http_stop_needs_no_turn",
+        "middleware/asked.py",
+        '        raise InvalidInput("precondition_required", "name the turn: If-Match with the ETag of a message that it has")',
+        "        return 1",
+        f"{ENDPOINTS} 'stopped_by_its_etag and asgi'",
+    ),
     # -- events --------------------------------------------------------------------------------------------------
     Mutant(
         "events_do_not_name_their_turn",
