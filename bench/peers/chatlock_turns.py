@@ -10,13 +10,15 @@ from bench.peers import SLOTS, At, arrivals
 from bench.peers.handler import Handler
 from chatlock import Chatlock, Turn
 from chatlock.protocol import Limits
+from chatlock.wake.postgres import PostgresWake
 
 TENANT = "bench"
 
 
 def client(at: At, **options: Any) -> Chatlock:
     limits = Limits(batch_max=at.options.get("batch_max", Limits().batch_max))
-    return Chatlock(at.url, tenant=TENANT, limits=limits, **options)
+    wake = None if at.options.get("in_place") else PostgresWake(at.url)
+    return Chatlock(at.url, tenant=TENANT, limits=limits, wake=wake, **options)
 
 
 def setup(at: At) -> None:
