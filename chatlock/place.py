@@ -86,18 +86,19 @@ class Place:
             self._on_stored(stored.outcome)
         if stored.affected is not None:
             self._flows.told(self._what.key, stored.affected, POLICIES[self._what.policy].turn, self.seq)
-        if stored.superseding:
-            self._flows.changed(self._what.key, due=False, elsewhere=True)
+        for_others = self._for_others(stored.outcome)
+        if stored.superseding or for_others:
+            self._flows.changed(self._what.key, due=for_others, elsewhere=True)
         if stored.granted is not None:
             return await self._opened(stored.granted, "submit")
         self._refused()
         if not isinstance(stored.outcome, Queued):
             return stored.outcome
-        if (
-            not self._claims and stored.outcome.position == 0 and stored.outcome.turn is None
-        ):  # it is for another client
-            self._flows.changed(self._what.key, due=True, elsewhere=True)
         return stored.outcome if self._waiter is None else await self.next()
+
+    def _for_others(self, stored: Outcome) -> bool:
+        """Whether another client is to begin a turn now.  What stands behind others is told of by the end of theirs."""
+        return not self._claims and isinstance(stored, Queued) and stored.position == 0 and stored.turn is None
 
     def answered(self, core: TurnCore) -> Answered:
         """The turn that this call ran answered its message."""

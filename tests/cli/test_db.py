@@ -172,7 +172,7 @@ def test_a_command_without_a_database_is_misuse() -> None:
         f"postgresql://app:{SECRET}@db:port/app",
         f"postgresql://app:x@y:{SECRET}@db/app",
         f"postgresql://app@db/app?host=db&port={SECRET}",
-        f"sqlite:///file:chat.db?uri=true&timeout={SECRET}",
+        f"sqlite:///file:/dev/null?uri=true&timeout={SECRET}",
         "sqlite://",
     ],
 )

@@ -63,6 +63,7 @@ def test_wake_follows_what_was_superseded_and_no_other_message(chat: Any, monkey
     woken: list[Any] = []
     monkeypatch.setattr(chat._flows.waiters, "wake", woken.append)
     stored(chat, "m1")
+    woken.clear()
     stored(chat, "m2", if_idle=True)
     assert woken == []
     stored(chat, "m3", policy="latest")

@@ -9,15 +9,15 @@ RUNTIME = (
     Mutant(
         "stored_alone_wakes_nobody",
         "place.py",
-        "stored.outcome.position == 0 and stored.outcome.turn is None",
-        "stored.outcome.position < 0",
+        "stored.position == 0 and stored.turn is None",
+        "stored.position < 0",
         "tests/acceptance/test_wake.py -k only_stores",
     ),
     Mutant(
         "every_stored_message_wakes",
         "place.py",
-        "stored.outcome.position == 0 and stored.outcome.turn is None",
-        "stored.outcome.position >= 0",
+        "stored.position == 0 and stored.turn is None",
+        "stored.position >= 0",
         "tests/acceptance/test_wake.py -k only_stores",
     ),
     # -- executor ------------------------------------------------------------------------------------------------

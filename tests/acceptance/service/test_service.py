@@ -190,7 +190,7 @@ def test_nudge_begins_a_pass_at_once_and_more_work_another(caplog: pytest.LogCap
 def test_wake_from_elsewhere_begins_a_pass(
     kind: str, pg_database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next sweep is an hour away: only the wake can have begun the pass."""
+    """The next sweep is a minute away: only a wake can have begun the pass."""
     chat = Chatlock(pg_database.url, tenant=TENANT)
     chat.handler()(echo)
     monkeypatch.setattr(application, "hosted", chat, raising=False)
@@ -202,13 +202,11 @@ def test_wake_from_elsewhere_begins_a_pass(
         service.start()
         until(lambda: service.dispatching.passes >= 1, what="the first pass")
         web.submit("thread", "hello", wait_ms=0)
+        until(lambda: thread_row(pg_database, "thread")["done_seq"] == 1, what="a turn over what was stored")
         web.park("thread")
-
-        def resumed() -> bool:
-            web.resume("thread")
-            return bool(thread_row(pg_database, "thread")["done_seq"])
-
-        until(resumed, what="a turn that a wake began")
+        web.submit("thread", "more", wait_ms=0)
+        web.resume("thread")
+        until(lambda: thread_row(pg_database, "thread")["done_seq"] == 2, what="a turn of the resumed thread")
     assert service.dispatching.passes > 1
 
 
