@@ -24,6 +24,7 @@ from rq.exceptions import DuplicateJobError, NoSuchJobError, StopRequested
 from rq.job import Job, JobStatus
 from rq.registry import StartedJobRegistry
 from rq.utils import now
+from rq.worker import WorkerStatus
 
 from chatlock.errors import InvalidInput
 from chatlock.hooks import JobEnded
@@ -46,6 +47,8 @@ QUEUED_MAX = 1_000
 SOCKET_S = 2.0
 SAME_SIGNAL_S = 1.0
 AGAIN_S = 1.0
+WORKER_TTL_S = 20
+"""RQ waits for a job 15 s less at a time: a signal that came right before it began to wait is heard after that."""
 
 _JOB_ID = re.compile(rb"[A-Za-z0-9_-]+")
 
@@ -191,6 +194,12 @@ class ThreadWorker(rq.Worker):
         self.asked_to_stop = True
         super().request_stop(signum, frame)  # type: ignore[no-untyped-call]  # RQ annotates a part of itself
 
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Comes before each wait for a job: a request that came while it was busy, or that was swallowed, is heeded."""
+        super().heartbeat(timeout, pipeline)
+        if self.asked_to_stop and self.get_state() == WorkerStatus.IDLE:
+            raise StopRequested
+
     def handle_warm_shutdown_request(self) -> None:
         """See request_stop."""
         super().handle_warm_shutdown_request()  # type: ignore[no-untyped-call]  # RQ annotates a part of itself
@@ -244,7 +253,8 @@ def _work_until_redis_fails(redis_url: str, name: str) -> bool:
     try:
         connection = redis.Redis.from_url(redis_url)
         queue = ThreadQueue(name, connection=connection, serializer=SERIALIZER)
-        worker = ThreadWorker([queue], connection=connection, serializer=SERIALIZER, log_job_description=False)
+        options: dict[str, Any] = {"serializer": SERIALIZER, "worker_ttl": WORKER_TTL_S, "log_job_description": False}
+        worker = ThreadWorker([queue], connection=connection, **options)
         log.info("worker.started", extra={"queue": name})
         worker.work(logging_level="WARNING")
     except redis.RedisError as error:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from tests.mutants.mutant import EXECUTOR, HANDLERS, Mutant, on_sqlite
 
 RUNTIME = (
+    # -- RQ ------------------------------------------------------------------------------------------------------
+    Mutant(
+        "stop_heard_while_busy_is_forgotten",
+        "rq_jobs.py",
+        "if self.asked_to_stop and self.get_state() == WorkerStatus.IDLE:",
+        "if self.asked_to_stop is None:",
+        "tests/unit/test_rq_jobs.py -k ends_its_next_wait",
+    ),
     # -- wakes ---------------------------------------------------------------------------------------------------
     Mutant(
         "stored_alone_wakes_nobody",

@@ -18,16 +18,17 @@ import fakeredis
 import pytest
 import redis
 import rq
-from rq.exceptions import DuplicateJobError, NoSuchJobError
+from rq.exceptions import DuplicateJobError, NoSuchJobError, StopRequested
 from rq.job import Job, JobStatus
 from rq.utils import now
+from rq.worker import WorkerStatus
 
 from chatlock import Chatlock, InvalidInput, rq_jobs
 from chatlock.hooks import Hooks
 from chatlock.inputs import Key, key_hash
 from chatlock.io import drive
 from chatlock.ops.due import Dispatched
-from chatlock.rq_jobs import FUNCTION, QUEUED_MAX, RqSender, ThreadJob, ThreadQueue, _serve, work
+from chatlock.rq_jobs import FUNCTION, QUEUED_MAX, RqSender, ThreadJob, ThreadQueue, ThreadWorker, _serve, work
 from chatlock.settings import Settings
 from chatlock.wake.channel import Channel
 from tests.acceptance import served as application
@@ -313,6 +314,28 @@ def test_driver_is_loaded_before_any_fork(child: Callable[[Child], Child]) -> No
             assert "psycopg" in sys.modules
 
     assert child(Child.fork(load)).wait() == 0
+
+
+@pytest.mark.parametrize("lost", ["heard while busy", "swallowed"])
+def test_request_to_stop_that_did_not_end_the_worker_ends_its_next_wait(
+    server: redis.Redis, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """A worker that has just ended a job looks whether it is to stop, and then says that it is idle."""
+    monkeypatch.setattr(ThreadQueue, "dequeue_any", lambda *given, **named: pytest.fail("it waits for another job"))
+    worker = ThreadWorker([ThreadQueue("chatlock", connection=server)], connection=server)
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        if lost == "heard while busy":
+            worker.set_state(WorkerStatus.BUSY)
+            worker.request_stop(signal.SIGTERM, None)
+        else:
+            with pytest.raises(StopRequested):
+                worker.request_stop(signal.SIGTERM, None)
+        with pytest.raises(StopRequested):
+            worker.dequeue_job_and_maintain_ttl(5)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def test_stop_that_comes_while_a_line_is_logged_is_heeded() -> None:
