@@ -90,7 +90,8 @@ def test_missing_framework_names_its_extra(name: str, monkeypatch: pytest.Monkey
     adapter = f"chatlock.middleware.{name}"
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, adapter, raising=False)
-    with pytest.raises(ImportError, match=f"needs {module}: install chatlock with its extra '{extra}'"):
+    needed = rf"needs {module.partition('.')[0]}[.\w]*: install chatlock with its extra '{extra}'"
+    with pytest.raises(ImportError, match=needed):
         import_module(adapter)
 
 

@@ -322,6 +322,7 @@ def test_request_to_stop_that_did_not_end_the_worker_ends_its_next_wait(
 ) -> None:
     """A worker that has just ended a job looks whether it is to stop, and then says that it is idle."""
     monkeypatch.setattr(ThreadQueue, "dequeue_any", lambda *given, **named: pytest.fail("it waits for another job"))
+    monkeypatch.setattr(ThreadWorker, "_set_ip_address", lambda *given: None)  # older fakes know no CLIENT SETNAME
     worker = ThreadWorker([ThreadQueue("chatlock", connection=server)], connection=server)
     before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
     try:
